@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from pytest_rlregress.commands.preflight.config import Config, RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.config import Run, Unchecked, not_known
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
 from pytest_rlregress.util.text import plural
@@ -67,16 +67,20 @@ class VerlSizes:
         return self.cuts_mini and self.cuts_micro
 
 
-def batch_sizes(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def batch_sizes(run: Run) -> Iterator[Advice | Unchecked]:
     """Batches that the trainer refuses, because they can't be cut evenly."""
     if run.trl:
-        yield from _of_trl(run.config)
-    elif "actor_rollout_ref" in run.config.tree:
-        for table in (_ACTOR, "critic") if _has_critic(run.config) else (_ACTOR,):
-            yield from _of_verl(run.config, table)
+        yield from _of_trl(run)
+    elif "actor_rollout_ref" in run.tree:
+        yield from _of_verl(run, _ACTOR)
+        has_critic = run.get("critic.enable")
+        if has_critic is None:
+            has_critic = "critic" in run.tree and run.get("algorithm.adv_estimator", "gae") == "gae"
+        if has_critic:
+            yield from _of_verl(run, "critic")
 
 
-def verl_sizes(config: Config, table: str = _ACTOR) -> VerlSizes | Unchecked:
+def verl_sizes(run: Run, table: str = _ACTOR) -> VerlSizes | Unchecked:
     """Return how the updates of ``actor_rollout_ref.actor`` or ``critic`` are cut, or which numbers are lacking."""
     defaults = {
         _TRAIN: 1024,
@@ -85,17 +89,16 @@ def verl_sizes(config: Config, table: str = _ACTOR) -> VerlSizes | Unchecked:
         "trainer.n_gpus_per_node": 8,
         "trainer.nnodes": 1,
     }
-    train, mini, n, cards, nodes = (config.number(key, default) for key, default in defaults.items())
+    train, mini, n, cards, nodes = (run.number(key, default) for key, default in defaults.items())
     if table != _ACTOR:
-        mini = config.number(f"{table}.ppo_mini_batch_size", mini)
-    shared = config.number(f"{table}.ulysses_sequence_parallel_size", 1) or 1
-    for parallel in ("tensor", "pipeline"):
-        shared *= config.number(f"{table}.megatron.{parallel}_model_parallel_size", 1) or 1
-    shared *= config.number(f"{table}.megatron.context_parallel_size", 1) or 1
-    micro = None if config.get(f"{table}.use_dynamic_bsz") else config.number(f"{table}.{_MICRO}")
-    if config.hides(f"{table}.{_MICRO}") or not (mini and n and cards and nodes) or cards * nodes < 1:
-        lacking = tuple(key for key, default in defaults.items() if config.number(key, default) is None)
-        lacking += (f"{table}.{_MICRO}",) if config.hides(f"{table}.{_MICRO}") else ()
+        mini = run.number(f"{table}.ppo_mini_batch_size", mini)
+    shared = run.number(f"{table}.ulysses_sequence_parallel_size", 1) or 1
+    for parallel in ("tensor_model", "pipeline_model", "context"):
+        shared *= run.number(f"{table}.megatron.{parallel}_parallel_size", 1) or 1
+    micro = None if run.get(f"{table}.use_dynamic_bsz") else run.number(f"{table}.{_MICRO}")
+    if run.hides(f"{table}.{_MICRO}") or not (mini and n and cards and nodes) or cards * nodes < 1:
+        lacking = tuple(key for key, default in defaults.items() if run.number(key, default) is None)
+        lacking += (f"{table}.{_MICRO}",) if run.hides(f"{table}.{_MICRO}") else ()
         return Unchecked(f"{' and '.join(lacking) or 'a batch size'}: not known here", lacking)
     return VerlSizes(
         train=int(train or 0),
@@ -104,39 +107,32 @@ def verl_sizes(config: Config, table: str = _ACTOR) -> VerlSizes | Unchecked:
         cards=_whole(cards * nodes),
         shared=_whole(shared),
         micro=_whole(micro) if micro else None,
-        megatron=config.get(f"{table}.strategy") == "megatron",
+        megatron=run.get(f"{table}.strategy") == "megatron",
     )
 
 
-def cuts_evenly(config: Config, cards: int) -> bool:
+def cuts_evenly(run: Run, cards: int) -> bool:
     """Return whether the trainer can cut its batches for so many cards, as far as their sizes are known."""
-    sizes = verl_sizes(config) if config.trainer == "verl" else None
+    sizes = verl_sizes(run) if run.verl else None
     return not isinstance(sizes, VerlSizes) or replace(sizes, cards=cards).is_even
 
 
-def largest_micro_batch(config: Config, most: int) -> int:
+def largest_micro_batch(run: Run, most: int) -> int:
     """Return the largest micro batch of at most so many samples that the trainer can cut its batches into."""
-    if config.trainer == "verl":
-        sizes = verl_sizes(config)
+    if run.verl:
+        sizes = verl_sizes(run)
         if isinstance(sizes, Unchecked) or not sizes.cuts_mini:
             return most
         return _largest(most, lambda micro: sizes.rows % micro == 0)
-    generations, batch = config.number("num_generations"), _batch_of(config)
+    generations, batch = run.number("num_generations"), _batch_of(run)
     if not generations or batch is None:
         return most
-    at_once = batch * int(config.number("accelerate.num_processes") or 1)
+    at_once = batch * int(run.number("accelerate.num_processes") or 1)
     return _largest(most, lambda micro: micro * at_once % int(generations) == 0, most)
 
 
-def _has_critic(config: Config) -> bool:
-    given = config.get("critic.enable")
-    if given is None:
-        return "critic" in config.tree and config.get("algorithm.adv_estimator", "gae") == "gae"
-    return bool(given)
-
-
-def _of_verl(config: Config, table: str) -> Iterator[Advice | Unchecked]:
-    sizes = verl_sizes(config, table)
+def _of_verl(run: Run, table: str) -> Iterator[Advice | Unchecked]:
+    sizes = verl_sizes(run, table)
     mini_key, micro_key = f"{table}.ppo_mini_batch_size", f"{table}.{_MICRO}"
     if isinstance(sizes, Unchecked):
         yield sizes
@@ -146,7 +142,7 @@ def _of_verl(config: Config, table: str) -> Iterator[Advice | Unchecked]:
         return
     ranks = plural(sizes.cards // sizes.shared, "GPU")
     # Where tokens are counted, a step is padded to whole mini batches, whatever it has.
-    checks_train = table == _ACTOR and sizes.train > 0 and not config.get(f"{table}.use_dynamic_bsz")
+    checks_train = table == _ACTOR and sizes.train > 0 and not run.get(f"{table}.use_dynamic_bsz")
     too_large = checks_train and sizes.train < sizes.mini
     if too_large or not sizes.cuts_mini:
         why = f"a mini batch of {sizes.mini} prompts with n = {sizes.n} is {sizes.mini * sizes.n} samples, which verl "
@@ -156,51 +152,50 @@ def _of_verl(config: Config, table: str) -> Iterator[Advice | Unchecked]:
         most = sizes.train if too_large else sizes.mini
         mini = _largest(most, lambda mini: replace(sizes, mini=mini).cuts_mini, 0)
         mini = mini or next(n for n in range(most, most + sizes.cards) if replace(sizes, mini=n).cuts_mini)
-        yield Advice(mini_key, why, config.write(mini_key, mini))
+        yield Advice(mini_key, why, run.write(mini_key, mini))
     elif not sizes.cuts_micro:
         why = f"each GPU has {sizes.rows} samples of a mini batch ({sizes.mini} prompts, n = {sizes.n}, {ranks}), "
         why += f"which verl can't cut into micro batches of {sizes.micro}"
         micro = _largest(sizes.micro or 1, lambda micro: sizes.rows % micro == 0)
-        yield Advice(micro_key, why, config.write(micro_key, micro))
+        yield Advice(micro_key, why, run.write(micro_key, micro))
     elif checks_train and sizes.train * sizes.n % sizes.least:
         least = f"{sizes.least}, which is " + ("a micro batch of each GPU" if sizes.megatron else "one a GPU")
         why = f"a step's {sizes.train * sizes.n} samples aren't a multiple of {least}, as verl asserts"
         multiple = sizes.least // math.gcd(sizes.n, sizes.least)
-        yield Advice(_TRAIN, why, config.write(_TRAIN, -(-sizes.train // multiple) * multiple))
+        yield Advice(_TRAIN, why, run.write(_TRAIN, -(-sizes.train // multiple) * multiple))
     elif checks_train and Stack.installed().satisfies("verl", ">=0.9"):  # before, log-probabilities were cut anyhow
         rows = -(-sizes.train // sizes.mini) * sizes.rows
-        for key in _log_prob_keys(config):
-            micro = int(config.number(key) or 1)
+        for key in _log_prob_keys(run):
+            micro = int(run.number(key) or 1)
             if rows % micro:
                 why = f"each GPU has {rows} samples of a step, which verl can't cut into micro batches of {micro}"
-                yield Advice(key, why, config.write(key, _largest(micro, lambda one: rows % one == 0)))
+                yield Advice(key, why, run.write(key, _largest(micro, lambda one: rows % one == 0)))
 
 
-def _log_prob_keys(config: Config) -> list[str]:
+def _log_prob_keys(run: Run) -> list[str]:
     """Return the micro batches of the models whose log-probabilities are computed again."""
-    with_reference = config.get(f"{_ACTOR}.use_kl_loss") or config.get("algorithm.use_kl_in_reward")
-    bypassed = config.get("algorithm.rollout_correction.bypass_mode")
+    with_reference = run.get(f"{_ACTOR}.use_kl_loss") or run.get("algorithm.use_kl_in_reward")
+    bypassed = run.get("algorithm.rollout_correction.bypass_mode")
     used = {_ROLLOUT: not bypassed, "actor_rollout_ref.ref": with_reference}
     return [f"{table}.log_prob_micro_batch_size_per_gpu" for table, is_used in used.items() if is_used]
 
 
-def _of_trl(config: Config) -> Iterator[Advice | Unchecked]:
-    default = _OF_GROUPS.get(config.program.removeprefix("trl "))
-    generations = int(config.number("num_generations", default) or 0)
-    processes = config.number("accelerate.num_processes")
-    batch = _batch_of(config)
+def _of_trl(run: Run) -> Iterator[Advice | Unchecked]:
+    default = _OF_GROUPS.get(run.program.removeprefix("trl "))
+    generations = int(run.number("num_generations", default) or 0)
+    processes = run.number("accelerate.num_processes")
+    batch = _batch_of(run)
     if not generations or batch is None:
-        lacking = tuple(key for key in ("num_generations", _PER_DEVICE, _STEPS) if config.hides(key))
-        if lacking:
-            yield Unchecked(f"{' and '.join(lacking)}: not known here", lacking)
+        if lacking := [key for key in ("num_generations", _PER_DEVICE, _STEPS) if run.hides(key)]:
+            yield not_known(*lacking)
         return
-    per_device = int(config.number(_PER_DEVICE, 8) or 1)
-    whole = config.number("generation_batch_size")
+    per_device = int(run.number(_PER_DEVICE, 8) or 1)
+    whole = run.number("generation_batch_size")
     together = per_device * int(processes or 1)
     if whole and processes and whole % together:
         why = f"generation_batch_size = {whole:g} isn't a multiple of {_PER_DEVICE} times the processes, {together}"
         fitting = math.lcm(together, generations)
-        yield Advice("generation_batch_size", why, config.write("generation_batch_size", fitting))
+        yield Advice("generation_batch_size", why, run.write("generation_batch_size", fitting))
         return
     samples = int(whole) if whole else together * batch
     if samples % generations == 0:
@@ -213,16 +208,16 @@ def _of_trl(config: Config) -> Iterator[Advice | Unchecked]:
     if whole:
         key, value = "generation_batch_size", math.lcm(together, generations)
     else:
-        key = "steps_per_generation" if config.number("steps_per_generation") else _STEPS
+        key = "steps_per_generation" if run.number("steps_per_generation") else _STEPS
         least = generations // math.gcd(together, generations)
         value = -(-batch // least) * least
-    yield Advice(key, why, config.write(key, value))
+    yield Advice(key, why, run.write(key, value))
 
 
-def _batch_of(config: Config) -> int | None:
+def _batch_of(run: Run) -> int | None:
     """Return how many of its batches each of TRL's processes samples completions for at once."""
-    steps = config.number("steps_per_generation") or config.number(_STEPS, 1)
-    return int(steps) if steps and config.number(_PER_DEVICE, 8) else None
+    steps = run.number("steps_per_generation") or run.number(_STEPS, 1)
+    return int(steps) if steps and run.number(_PER_DEVICE, 8) else None
 
 
 def _largest(most: int, fits: Callable[[int], bool], otherwise: int = 1) -> int:

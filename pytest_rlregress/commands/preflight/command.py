@@ -21,9 +21,9 @@ from typing import Any
 
 from pytest_rlregress.commands.preflight.config import (
     TRL_KEYS,
-    Config,
     ConfigError,
     ConfigPosition,
+    Run,
     read_file,
     read_override,
 )
@@ -48,7 +48,7 @@ _OF_GRPO = {"num_generations", "max_completion_length", "reward_funcs", "use_vll
 _PASSING = {"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
 
 
-def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence[str] = ()) -> Config:
+def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence[str] = ()) -> Run:
     """Read a command, and over it files and ``key=value`` overrides in the order given.
 
     Raises:
@@ -67,23 +67,23 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence
             f"{title}: of {' and '.join(sorted(trainers))}. TOML is prime-rl's, flat YAML TRL's, other YAML "
             "verl's. Check one run."
         )
-    config, *others = parts
-    config.trainer, config.environ = trainers.pop(), {**environ, **config.environ}
+    run, *others = parts
+    run.trainer, run.environ = trainers.pop(), {**environ, **run.environ}
     for part in others:
-        config.lay_over(part)
-    known = config.keys.sections or sorted(TRL_KEYS)
-    if not config.tree.keys() & set(known):
-        if "accelerate" in config.tree:
+        run.lay_over(part)
+    known = run.keys.sections or sorted(TRL_KEYS)
+    if not run.tree.keys() & set(known):
+        if "accelerate" in run.tree:
             raise ConfigError(f"{title}: accelerate's configuration alone: give TRL's beside it")
-        raise ConfigError(f"{title}: no configuration of {config.trainer}, which has some of {', '.join(known)}")
-    config.written = config.composed.get("written") or copy.deepcopy(config.tree)
-    if config.trainer == "verl":
-        config.tree = _follow_references(config.tree)
-    config.schema = _find_schema(config)
-    return config
+        raise ConfigError(f"{title}: no configuration of {run.trainer}, which has some of {', '.join(known)}")
+    run.written = run.composed.get("written") or copy.deepcopy(run.tree)
+    if run.trainer == "verl":
+        run.tree = _follow_references(run.tree)
+    run.schema = _find_schema(run)
+    return run
 
 
-def _read_argument(argument: str) -> Config:
+def _read_argument(argument: str) -> Run:
     """Read a file by its suffix, or an override; ``trainer=train.toml`` is prime-rl's ``--trainer @ train.toml``."""
     key, _, value = argument.partition("=")
     if value.endswith(".toml") and key in ("trainer", "orchestrator", "inference"):
@@ -110,7 +110,7 @@ def _follow_references(tree: dict[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Config:
+def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Run:
     """Return what a command's program composes, the variables that ``env`` sets, and where each was written.
 
     Where its interpreter can't import the program, a command of verl's is what its overrides say.
@@ -118,75 +118,75 @@ def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Config:
     Raises:
         ConfigError: The command ends before it has composed a configuration.
     """
-    config = Config("verl")
+    run = Run("verl")
     words = [*command]
     while words and (words[0] in _WRAPPERS or _ASSIGNMENT.fullmatch(words[0])):
         word = words.pop(0)
         if found := _ASSIGNMENT.fullmatch(word):
-            config.environ[found[1]] = found[2]
-            config.places[found[1]] = ConfigPosition(argument=word)
+            run.environ[found[1]] = found[2]
+            run.places[found[1]] = ConfigPosition(argument=word)
     at = next((at for at, word in enumerate(words) if _STARTS_PYTHON.fullmatch(Path(word).name)), None)
     if at is None:
         raise ConfigError(f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl")
     interpreter = ["uv", "run", "--no-sync", *words[2:at], "python"] if words[:2] == ["uv", "run"] else []
     starts_itself, words = at == 0, words[at:]
-    config.program = " ".join(words[:2])
+    run.program = " ".join(words[:2])
     if "-m" in words[:-1]:
         at = words.index("-m") + 1
-        config.program = words[at]
+        run.program = words[at]
         if starts_itself and Path(words[0]).name.startswith("python"):
-            config.places[config.program] = ConfigPosition(argument=" ".join(words[: at + 1]))
-            config.interpreter = words[0]
+            run.places[run.program] = ConfigPosition(argument=" ".join(words[: at + 1]))
+            run.interpreter = words[0]
     overrides = [read_override(word) for word in words if _OVERRIDE.fullmatch(word)]
-    answer = _ask(words, {**environ, **config.environ}, interpreter)
+    answer = _ask(words, {**environ, **run.environ}, interpreter)
     if "error" in answer and not (answer.get("not_importable") and overrides):
         files = [word for word in words if word.endswith((".yaml", ".yml"))] if answer.get("not_importable") else []
         hint = f". Its file can be checked without it: rlregress preflight {' '.join(files)}" if files else ""
-        raise ConfigError(f"{config.program}: no configuration was composed: {answer['error']}{hint}")
+        raise ConfigError(f"{run.program}: no configuration was composed: {answer['error']}{hint}")
     for override in overrides:
-        config.lay_over(override)
-    config.not_composed = answer.get("error", "")
-    if not config.not_composed:
-        _take(config, answer)
+        run.lay_over(override)
+    run.not_composed = answer.get("error", "")
+    if not run.not_composed:
+        _take(run, answer)
         for override in overrides:  # what is refused isn't composed, but told
             if not override.signs.keys().isdisjoint(answer["refused"]):
-                config.lay_over(override)
-    return config
+                run.lay_over(override)
+    return run
 
 
-def _take(config: Config, answer: dict[str, Any]) -> None:
+def _take(run: Run, answer: dict[str, Any]) -> None:
     """Take what a program composed, and where: by a script, a file of ``--config`` or options."""
-    config.composed, config.tree = answer, answer["tree"]
-    config.trainer, config.program = answer["trainer"], answer["program"]
-    script = ConfigPosition(*answer.get("place", [config.program]))
-    if config.trainer == "trl":
-        keys = [*config.tree, *answer["refused"]]
+    run.composed, run.tree = answer, answer["tree"]
+    run.trainer, run.program = answer["trainer"], answer["program"]
+    script = ConfigPosition(*answer.get("place", [run.program]))
+    if run.trainer == "trl":
+        keys = [*run.tree, *answer["refused"]]
         if "place" in answer:
-            config.places |= dict.fromkeys(keys, script)
+            run.places |= dict.fromkeys(keys, script)
         else:
             in_file = read_file(Path(answer["config"])).places if "config" in answer else {}
-            config.places |= {
-                key: ConfigPosition(argument=f"--{key} {config.tree[key]}" if key in config.tree else f"--{key}")
+            run.places |= {
+                key: ConfigPosition(argument=f"--{key} {run.tree[key]}" if key in run.tree else f"--{key}")
                 for key in keys
             }
-            config.places |= {key: in_file[key] for key in in_file if key not in answer["options"]}
-            config.signs |= dict.fromkeys(answer["options"], "")
-        config.tree["accelerate"] = _read_launcher(config, answer["launcher"])
-    for name in answer["environ"].keys() - config.places.keys():
-        config.environ[name], config.places[name] = answer["environ"][name], script
+            run.places |= {key: in_file[key] for key in in_file if key not in answer["options"]}
+            run.signs |= dict.fromkeys(answer["options"], "")
+        run.tree["accelerate"] = _read_launcher(run, answer["launcher"])
+    for name in answer["environ"].keys() - run.places.keys():
+        run.environ[name], run.places[name] = answer["environ"][name], script
 
 
-def _read_launcher(config: Config, launcher: dict[str, Any]) -> dict[str, Any]:
+def _read_launcher(run: Run, launcher: dict[str, Any]) -> dict[str, Any]:
     """Return accelerate's configuration: its file, and over it the launcher's options."""
     name = launcher.pop("config_file", None)
     places = {f"accelerate.{key}": ConfigPosition(argument=f"--{key} {value}") for key, value in launcher.items()}
-    config.places |= places
+    run.places |= places
     if not name:
         return launcher
     below = read_file(Path(name))
     if "accelerate" not in below.tree:
-        raise ConfigError(f"{name}: no configuration of accelerate, for which {config.program} takes it")
-    config.places = below.places | config.places
+        raise ConfigError(f"{name}: no configuration of accelerate, for which {run.program} takes it")
+    run.places = below.places | run.places
     return {**below.tree["accelerate"], **launcher}
 
 
@@ -239,12 +239,12 @@ def _find_interpreter(program: str, environ: Mapping[str, str]) -> list[str]:
     return [found] if found else []
 
 
-def _find_schema(config: Config) -> Schema:
+def _find_schema(run: Run) -> Schema:
     """Return the keys and values that a run's trainer takes, as its command or the installed trainer says."""
-    trainer, tree, answer = config.trainer, config.tree, config.composed
+    trainer, tree, answer = run.trainer, run.tree, run.composed
     if not answer:
-        if config.not_composed or trainer == "prime-rl":
-            return known_schema(trainer, config.not_composed)
+        if run.not_composed or trainer == "prime-rl":
+            return known_schema(trainer, run.not_composed)
         if find_spec(trainer) is None:
             return known_schema(trainer, f"{trainer} is not installed here")
         if trainer == "verl":

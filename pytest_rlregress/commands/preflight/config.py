@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from pytest_rlregress.commands.preflight.trainers import TRAINERS, Schema, TrainerKeys
-from pytest_rlregress.hardware.profiles import Profile
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.nested import walk
 
@@ -51,8 +50,10 @@ class ConfigPosition:
 
 
 @dataclass
-class Config:
-    """The configuration of a command, a file or an override, or of several, the later laid over the earlier.
+class Run:
+    """A run that is to be started: its configuration, and the hardware that it is for.
+
+    A command, each file and each override is read as one of these, and the later ones are laid over the earlier.
 
     Attributes:
         tree: The values: ``???`` for what is given and not known here.
@@ -66,6 +67,12 @@ class Config:
         composed: What the command's program says of its configuration; empty where it wasn't asked, or couldn't be.
         not_composed: Why the command's program couldn't be asked.
         schema: The keys and values that the trainer takes.
+        hardware: The profile's id.
+        card: The profile's title.
+        memory_bytes: Of one card; 0 where there is none.
+        packages_unknown: Why what is installed here says nothing about the run; "" where it does.
+        prompt_tokens: The longest prompt, if it was given.
+        parameters: Of the model, if they were given.
     """
 
     trainer: str = ""
@@ -80,6 +87,22 @@ class Config:
     not_composed: str = ""
     schema: Schema = field(default_factory=Schema)
     written: dict[str, Any] = field(default_factory=dict)
+    hardware: str = ""
+    card: str = ""
+    memory_bytes: int = 0
+    packages_unknown: str = ""
+    prompt_tokens: int | None = None
+    parameters: int | None = None
+
+    @property
+    def verl(self) -> bool:
+        """Whether verl's names hold."""
+        return self.trainer == "verl"
+
+    @property
+    def trl(self) -> bool:
+        """Whether TRL's names hold."""
+        return self.trainer == "trl"
 
     @property
     def keys(self) -> TrainerKeys:
@@ -96,7 +119,7 @@ class Config:
         """The keys that the trainer refuses in the command."""
         return list(self.composed.get("refused", ()))
 
-    def lay_over(self, above: Config) -> None:
+    def lay_over(self, above: Run) -> None:
         """Merge what another one says over what this one says; a list is replaced as a whole."""
         _merge(self.tree, above.tree)
         self.environ |= above.environ
@@ -165,35 +188,6 @@ class Config:
 
 
 @dataclass(frozen=True)
-class RuleContext:
-    """The run that is to be started.
-
-    Attributes:
-        memory_bytes: Of one card; 0 where there is none.
-        packages_unknown: Why what is installed here says nothing about the run; "" where it does.
-        prompt_tokens: The longest prompt, if it was given.
-        parameters: Of the model, if they were given.
-    """
-
-    config: Config
-    profile: Profile
-    memory_bytes: int
-    packages_unknown: str
-    prompt_tokens: int | None
-    parameters: int | None = None
-
-    @property
-    def verl(self) -> bool:
-        """Whether verl's names hold."""
-        return self.config.trainer == "verl"
-
-    @property
-    def trl(self) -> bool:
-        """Whether TRL's names hold."""
-        return self.config.trainer == "trl"
-
-
-@dataclass(frozen=True)
 class Unchecked:
     """Why a rule could not check something.
 
@@ -205,13 +199,18 @@ class Unchecked:
     missing: tuple[str, ...] = ()
 
 
-Rule = Callable[[RuleContext], Iterator[Advice | Unchecked]]
+def not_known(*keys: str) -> Unchecked:
+    """Return that the values of these keys aren't known here, and that they would let something be checked."""
+    return Unchecked(f"{' and '.join(keys)}: not known here", keys)
+
+
+Rule = Callable[[Run], Iterable[Advice | Unchecked]]
 
 
 # Files and overrides
 
 
-def read_file(file: Path) -> Config:
+def read_file(file: Path) -> Run:
     """Read prime-rl's TOML, verl's YAML, TRL's, or accelerate's, which then is below the key ``accelerate``.
 
     Raises:
@@ -235,7 +234,7 @@ def read_file(file: Path) -> Config:
     )
 
 
-def _read_yaml(file: Path) -> Config:
+def _read_yaml(file: Path) -> Run:
     loader = yaml.SafeLoader(file.read_text(encoding="utf-8-sig"))
     loader.name = str(file)
     try:
@@ -246,7 +245,7 @@ def _read_yaml(file: Path) -> Config:
         loader.dispose()
     if not isinstance(tree, dict):
         raise ConfigError(f"{file}: holds no table of keys")
-    found = Config("verl", tree, places, files=(str(file),))
+    found = Run("verl", tree, places, files=(str(file),))
     if tree.keys() & TRL_KEYS:
         found.trainer = "trl"
         if isinstance(variables := tree.pop("env", None), dict):
@@ -276,10 +275,10 @@ def _find_lines(node: yaml.Node | None, loader: yaml.SafeLoader, key: str = "") 
         yield from _find_lines(value, loader, below)
 
 
-def _read_toml(file: Path) -> Config:
+def _read_toml(file: Path) -> Run:
     """Read TOML with tomllib, which keeps no lines: a key stands where the file, read up to there, first has it."""
     text = file.read_text(encoding="utf-8-sig")
-    found = Config("prime-rl", tomllib.loads(text), files=(str(file),))
+    found = Run("prime-rl", tomllib.loads(text), files=(str(file),))
     lines, begin = text.split("\n"), 0
     for end in range(1, len(lines) + 1):
         try:
@@ -292,7 +291,7 @@ def _read_toml(file: Path) -> Config:
     return found
 
 
-def read_override(argument: str) -> Config:
+def read_override(argument: str) -> Run:
     """Read an argument as Hydra takes it: ``key=value``, ``+key=value``, ``++key=value`` or ``~key``."""
     parsed = re.fullmatch(r"(~|\+{0,2})(.*?)(?:=(.*))?", argument, re.DOTALL)
     assert parsed
@@ -305,7 +304,7 @@ def read_override(argument: str) -> Config:
             value = text
     for part in reversed(name.split(".")):
         value = {part: value}
-    return Config("", value, {name: ConfigPosition(argument=argument)}, {name: sign})
+    return Run("", value, {name: ConfigPosition(argument=argument)}, {name: sign})
 
 
 def _merge(tree: dict[str, Any], above: Mapping[str, Any]) -> None:

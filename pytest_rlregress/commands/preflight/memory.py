@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import cuts_evenly, largest_micro_batch
-from pytest_rlregress.commands.preflight.config import RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.config import Run, Unchecked, not_known
 from pytest_rlregress.commands.preflight.training import (
     SIZES,
     Training,
@@ -27,17 +27,17 @@ MOST_CARDS = 1024
 _NODE = 8  # cards of a usual node
 
 
-def gpu_memory_utilization(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def gpu_memory_utilization(run: Run) -> Iterator[Advice | Unchecked]:
     """Yield an engine that asks, when it starts, for more of the card than the trainer leaves."""
-    key, default = run.config.keys.share
-    asked = run.config.number(key, default)
+    key, default = run.keys.share
+    asked = run.number(key, default)
     if not on_one_card(run):
         return
     if asked is None:
-        yield Unchecked(f"{key}: not known here", (key,))
+        yield not_known(key)
         return
     if not run.memory_bytes:
-        yield Unchecked(f"{run.profile.title} says nothing of GPU memory: give --hw", _NO_CARD)
+        yield Unchecked(f"{run.card} says nothing of GPU memory: give --hw", _NO_CARD)
         return
     training = training_of(run)
     held = _held(run, training)
@@ -47,25 +47,25 @@ def gpu_memory_utilization(run: RuleContext) -> Iterator[Advice | Unchecked]:
     why = f"the engine asks for {asked:g} of {total:.0f} GiB, and shares the card with the trainer"
     why += f", whose weights take {held / GIB:.0f} GiB" if held else ""
     if share := _share_beside(run, training):
-        yield Advice(key, why, run.config.write(key, share))
+        yield Advice(key, why, run.write(key, share))
     elif isinstance(training, Training):
         lacking = (held if engine_sleeps(run) else training.peak()) + _engine_weights(run, training) - run.memory_bytes
         why += f": both need {lacking / GIB:.0f} GiB more"
         yield Advice(key, why, ways_to_fit(run, training, run.memory_bytes - _engine_weights(run, training))[1])
 
 
-def trainer_engine_oom(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def trainer_engine_oom(run: Run) -> Iterator[Advice | Unchecked]:
     """Yield a trainer whose step needs more than an engine leaves that was able to start."""
     training = training_of(run)
     if isinstance(training, Unchecked) or training.doubt:
         yield training if isinstance(training, Unchecked) else training.doubt or Unchecked("")
         return
     if not run.memory_bytes:
-        yield Unchecked(f"{run.profile.title} says nothing of GPU memory: give --hw", _NO_CARD)
+        yield Unchecked(f"{run.card} says nothing of GPU memory: give --hw", _NO_CARD)
         return
     share = 0.0
     if on_one_card(run):
-        asked = run.config.number(*run.config.keys.share) or 0
+        asked = run.number(*run.keys.share) or 0
         if asked > _share_limit(run, training) and not _too_large(run, training):
             return
         share = 0 if engine_sleeps(run) else asked
@@ -76,28 +76,28 @@ def trainer_engine_oom(run: RuleContext) -> Iterator[Advice | Unchecked]:
         yield Advice(*_remedy(run, training, left, f"{why}{_amount(needed - left)} too much"))
 
 
-def _remedy(run: RuleContext, training: Training, left: int, why: str) -> tuple[str, str, str]:
+def _remedy(run: Run, training: Training, left: int, why: str) -> tuple[str, str, str]:
     """Return key, why and what to write: a smaller share of the engine if that is enough, else what the trainer can."""
     key, instead = ways_to_fit(run, training, left)
-    if left < run.memory_bytes and key != run.config.keys.checkpointing[0]:
+    if left < run.memory_bytes and key != run.keys.checkpointing[0]:
         if share := _share_beside(run, training):
-            return run.config.keys.share[0], why, run.config.write(run.config.keys.share[0], share)
+            return run.keys.share[0], why, run.write(run.keys.share[0], share)
         return key, why, ways_to_fit(run, training, run.memory_bytes - _engine_weights(run, training))[1]
     return key, why, instead
 
 
-def _held(run: RuleContext, training: Training | Unchecked) -> int:
+def _held(run: Run, training: Training | Unchecked) -> int:
     """Return the bytes that the trainer holds when the engine starts, as far as that is known."""
-    offloaded = run.config.get("actor_rollout_ref.actor.fsdp_config.param_offload") is True
+    offloaded = run.get("actor_rollout_ref.actor.fsdp_config.param_offload") is True
     return 0 if isinstance(training, Unchecked) or offloaded else training.weights()
 
 
-def _too_large(run: RuleContext, training: Training | Unchecked) -> bool:
+def _too_large(run: Run, training: Training | Unchecked) -> bool:
     """Return whether the trainer alone is too large for the card."""
     return isinstance(training, Training) and not training.doubt and training.peak() > run.memory_bytes
 
 
-def _share_limit(run: RuleContext, training: Training | Unchecked) -> float:
+def _share_limit(run: Run, training: Training | Unchecked) -> float:
     """Return the largest share that the engine can start with."""
     held = _held(run, training)
     if engine_sleeps(run) or run.trl:
@@ -108,7 +108,7 @@ def _share_limit(run: RuleContext, training: Training | Unchecked) -> float:
         return remedies.engine_memory_share(run.memory_bytes, 0)
 
 
-def _share_beside(run: RuleContext, training: Training | Unchecked) -> float | None:
+def _share_beside(run: Run, training: Training | Unchecked) -> float | None:
     """Return the largest share that leaves the trainer's step enough; None if the engine's weights do not fit in it."""
     reserved = 0
     if isinstance(training, Training):
@@ -120,9 +120,9 @@ def _share_beside(run: RuleContext, training: Training | Unchecked) -> float | N
     return share if share * run.memory_bytes > _engine_weights(run, training) else None
 
 
-def _engine_weights(run: RuleContext, training: Training | Unchecked) -> int:
+def _engine_weights(run: Run, training: Training | Unchecked) -> int:
     """Return the bytes of the engine's own weights on a card, in 16 bits."""
-    spread = run.config.number(run.config.keys.tensor_parallel, 1) or 1
+    spread = run.number(run.keys.tensor_parallel, 1) or 1
     return 0 if isinstance(training, Unchecked) else int(2 * training.model.parameters / spread)
 
 
@@ -133,7 +133,7 @@ def _amount(size: int) -> str:
 # What would make a trainer fit that doesn't: the ways that are predicted to be enough, the smallest change first.
 
 
-def ways_to_fit(run: RuleContext, training: Training, left: int) -> tuple[str, str]:
+def ways_to_fit(run: Run, training: Training, left: int) -> tuple[str, str]:
     """Return the key to change and what to write, with what else would be enough in comments below it.
 
     Args:
@@ -143,15 +143,15 @@ def ways_to_fit(run: RuleContext, training: Training, left: int) -> tuple[str, s
     """
     found = list(_enough(run, training, left))
     if not found:
-        return run.config.keys.model, f"a smaller model: none of {SIZES[0][0]}B and more fits on cards of this size"
+        return run.keys.model, f"a smaller model: none of {SIZES[0][0]}B and more fits on cards of this size"
     (key, first), *others = found
     return key, "\n".join([first, *(f"# or: {other}" for _, other in others[:3])])
 
 
-def _enough(run: RuleContext, training: Training, left: int) -> Iterator[tuple[str, str]]:
+def _enough(run: Run, training: Training, left: int) -> Iterator[tuple[str, str]]:
     thrifty = replace(training, checkpointing=True)
-    key, text = run.config.keys.checkpointing
-    recompute = "" if training.checkpointing else f"{text or run.config.write(key, 'true')}\n"
+    key, text = run.keys.checkpointing
+    recompute = "" if training.checkpointing else f"{text or run.write(key, 'true')}\n"
     if recompute and thrifty.peak() <= left:
         yield key, recompute.strip()
         return
@@ -160,11 +160,11 @@ def _enough(run: RuleContext, training: Training, left: int) -> Iterator[tuple[s
         recompute = ""
 
 
-def _changes(run: RuleContext, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
+def _changes(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
     yield from _fewer_tokens(run, thrifty, left)
     if not thrifty.lora_rank and replace(thrifty, lora_rank=8).peak() <= left:
-        key, text = run.config.keys.lora
-        yield key, text or run.config.write(key, "true" if run.trl else 8)
+        key, text = run.keys.lora
+        yield key, text or run.write(key, "true" if run.trl else 8)
     offload = [] if thrifty.lora_rank else list(_offload(run))
     if not (run.verl or run.trl):  # prime-rl's was seen to be enough for 20B on one card of 48 GiB
         yield from offload
@@ -173,10 +173,10 @@ def _changes(run: RuleContext, thrifty: Training, left: int) -> Iterator[tuple[s
         yield from offload
     fits = [size for size, parameters, *_ in SIZES if replace(thrifty, model=model_with(parameters)).peak() <= left]
     if fits and fits[-1] * 1e9 < thrifty.model.parameters:
-        yield run.config.keys.model, f"a smaller model, of at most {fits[-1]:g}B parameters"
+        yield run.keys.model, f"a smaller model, of at most {fits[-1]:g}B parameters"
 
 
-def _fewer_tokens(run: RuleContext, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
+def _fewer_tokens(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
     def fits(tokens: int) -> bool:
         return replace(thrifty, tokens=tokens).peak() <= left
 
@@ -184,27 +184,25 @@ def _fewer_tokens(run: RuleContext, thrifty: Training, left: int) -> Iterator[tu
     if least >= thrifty.tokens or not fits(least):
         return
     sequences = max(count for count in range(1, thrifty.tokens // least + 1) if fits(count * least))
-    if run.verl and run.config.get("actor_rollout_ref.actor.use_dynamic_bsz"):
+    if run.verl and run.get("actor_rollout_ref.actor.use_dynamic_bsz"):
         key, value = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", sequences * least
     elif run.verl:
-        key, value = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", largest_micro_batch(run.config, sequences)
+        key, value = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", largest_micro_batch(run, sequences)
     else:
-        key, value = "per_device_train_batch_size", largest_micro_batch(run.config, sequences)
-    yield key, run.config.write(key, value)
+        key, value = "per_device_train_batch_size", largest_micro_batch(run, sequences)
+    yield key, run.write(key, value)
 
 
-def _more_cards(run: RuleContext, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
+def _more_cards(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
     enough = [cards for cards in range(thrifty.cards, MOST_CARDS) if replace(thrifty, cards=cards).peak() <= left]
     if not enough:
         return
-    even = (
-        cards for cards in enough if cuts_evenly(run.config, cards if cards <= _NODE else -(-cards // _NODE) * _NODE)
-    )
+    even = (cards for cards in enough if cuts_evenly(run, cards if cards <= _NODE else -(-cards // _NODE) * _NODE))
     cards = next(even, enough[0])
     if run.verl:
         nodes = -(-cards // _NODE)
         key, value = ("trainer.nnodes", nodes) if cards > _NODE else ("trainer.n_gpus_per_node", cards)
-        yield key, run.config.write(key, value) + (f" with {_NODE} cards each" if cards > _NODE else "")
+        yield key, run.write(key, value) + (f" with {_NODE} cards each" if cards > _NODE else "")
     elif run.trl:
         shards = "" if thrifty.cards > 1 else " with FSDP or ZeRO-3 (accelerate_config: zero3)"
         yield "accelerate.num_processes", f"{cards} processes{shards}"
@@ -212,11 +210,11 @@ def _more_cards(run: RuleContext, thrifty: Training, left: int) -> Iterator[tupl
         yield "trainer_gpu_ids", f"trainer_gpu_ids with {cards} cards"
 
 
-def _offload(run: RuleContext) -> Iterator[tuple[str, str]]:
+def _offload(run: Run) -> Iterator[tuple[str, str]]:
     """Yield how the trainer's state is kept in the host's memory, of which how much is enough is not predicted."""
     if run.verl:
         table = "actor_rollout_ref.actor"
-        policy = run.config.write(f"{table}.fsdp_config.offload_policy", "true")
+        policy = run.write(f"{table}.fsdp_config.offload_policy", "true")
         yield f"{table}.fsdp_config.offload_policy", f"{policy}, with strategy fsdp2: in the host's memory"
     elif run.trl:
         yield "accelerate.num_processes", "accelerate_config: zero3 with offload_param_device: cpu"

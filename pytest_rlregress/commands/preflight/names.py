@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.preflight.config import Config, RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.config import Run, Unchecked
 from pytest_rlregress.commands.preflight.trainers import Schema
 from pytest_rlregress.remedies.advice import Advice
 
@@ -18,60 +18,58 @@ from pytest_rlregress.remedies.advice import Advice
 _HANDED_ON = re.compile(r"kwargs|override|env_vars|extra_|_configs?_dict|hydra|defaults")
 
 
-def unknown_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def unknown_key(run: Run) -> Iterator[Advice | Unchecked]:
     """Keys that the trainer doesn't have: misspelt ones, and those that it refuses."""
-    config, schema = run.config, run.config.schema
-    if run.verl and not config.composed and "actor_rollout_ref" not in config.tree:
+    schema = run.schema
+    if run.verl and not run.composed and "actor_rollout_ref" not in run.tree:
         yield Unchecked("keys are known only of runs with actor_rollout_ref")
         return
     if not schema.complete:
         why = f"{schema.why_incomplete}: " if schema.why_incomplete else ""
         yield Unchecked(f"{why}keys and values were compared with the {len(schema.keys)} keys of {schema.source}")
     unsure = []
-    for key in _unknown_keys(config, schema):
-        refuses = key.rpartition(".")[0] in schema.fields or any(
-            f"{one}.".startswith(f"{key}.") for one in config.refused
-        )
-        meant = _meant(config, schema, key, refuses)
+    for key in _unknown_keys(run, schema):
+        refuses = key.rpartition(".")[0] in schema.fields or any(f"{one}.".startswith(f"{key}.") for one in run.refused)
+        meant = _meant(run, schema, key, refuses)
         if meant or refuses:
             same_table = meant.rpartition(".")[0] == key.rpartition(".")[0]
             told = f": did you mean {meant.rpartition('.')[2] if same_table else meant}?" if meant else ""
-            yield Advice(key, f"{schema.source} has no key {key}{told}", _instead(config, key, meant))
-        elif schema.complete and config.signs.get(key, "") == "":
+            yield Advice(key, f"{schema.source} has no key {key}{told}", _instead(run, key, meant))
+        elif schema.complete and run.signs.get(key, "") == "":
             unsure.append(key)
     if unsure:
-        whose = config.program if config.program and not config.program.startswith("trl ") else "the run"
+        whose = run.program if run.program and not run.program.startswith("trl ") else "the run"
         yield Unchecked(f"{schema.source} has no {', '.join(unsure)}: whether {whose} reads it is not known here")
 
 
-def added_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def added_key(run: Run) -> Iterator[Advice | Unchecked]:
     """Keys that a command adds with ``+``, and that its configuration has: Hydra refuses them."""
-    config, schema = run.config, run.config.schema
-    for key in config.refused:
-        if config.signs.get(key) == "+" and _find_unknown(schema, key) is None:
-            yield Advice(key, f"{schema.source} has the key {key}: Hydra refuses to add it", _instead(config, key, key))
+    schema = run.schema
+    for key in run.refused:
+        if run.signs.get(key) == "+" and _find_unknown(schema, key) is None:
+            yield Advice(key, f"{schema.source} has the key {key}: Hydra refuses to add it", _instead(run, key, key))
 
 
-def unknown_value(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def unknown_value(run: Run) -> Iterator[Advice | Unchecked]:
     """Texts where the trainer takes one of a few others."""
-    config, schema = run.config, run.config.schema
+    schema = run.schema
     for key, allowed in schema.values.items():
-        value = config.get(key)
+        value = run.get(key)
         if not isinstance(value, str) or value in allowed or value == "":
             continue
         meant = _closest(value, allowed, 0.6 if schema.complete else None)
         told = f": did you mean {meant}?" if meant else f": it takes {', '.join(allowed)}"
-        if meant or (schema.complete and not _registers_own(config)):
-            instead = config.write(key, meant) if meant else "one of these"
+        if meant or (schema.complete and not _registers_own(run)):
+            instead = run.write(key, meant) if meant else "one of these"
             yield Advice(key, f"{schema.source} has no {key.rpartition('.')[2]} {value}{told}", instead)
         else:
             yield Unchecked(f"{schema.source} has no {key} = {value}: whether the run registers it is not known here")
 
 
-def _unknown_keys(config: Config, schema: Schema) -> Iterator[str]:
+def _unknown_keys(run: Run, schema: Schema) -> Iterator[str]:
     """Yield the unknown keys once each, a table instead of what is in it, in their order."""
-    keys = [key for key in config.places if key in config.refused or _given(config.tree, key)]
-    found = (_find_unknown(schema, key) for key in dict.fromkeys([*keys, *config.refused]))
+    keys = [key for key in run.places if key in run.refused or _given(run.tree, key)]
+    found = (_find_unknown(schema, key) for key in dict.fromkeys([*keys, *run.refused]))
     for key in dict.fromkeys(filter(None, found)):
         if not key.startswith(("accelerate.", "hydra")) and "@" not in key:
             yield key
@@ -102,7 +100,7 @@ def _given(tree: Mapping[str, Any], key: str) -> bool:
     return True
 
 
-def _meant(config: Config, schema: Schema, key: str, refuses: bool) -> str:
+def _meant(run: Run, schema: Schema, key: str, refuses: bool) -> str:
     """Return the known key that was meant, if one is near enough to say so; else ""."""
     table, _, name = key.rpartition(".")
     beside = {one.rpartition(".")[2]: one for one in schema.keys if one.rpartition(".")[0] == table}
@@ -112,9 +110,9 @@ def _meant(config: Config, schema: Schema, key: str, refuses: bool) -> str:
     sizes = Counter(one.partition(".")[0] for one in schema.keys)
     same = [one for one in schema.keys if one.rpartition(".")[2] == name]
     elsewhere = min(same, key=lambda one: (-sizes[one.partition(".")[0]], one.count("."), one), default="")
-    if not elsewhere or config.trainer == "trl":
+    if not elsewhere or run.trainer == "trl":
         return ""
-    added = config.signs.get(key, "")  # by hand, on a command line; a file may be one of other code
+    added = run.signs.get(key, "")  # by hand, on a command line; a file may be one of other code
     return elsewhere if refuses or (added and schema.folder and not _reads(Path(schema.folder), key)) else ""
 
 
@@ -153,19 +151,19 @@ def _reads(folder: Path, key: str) -> bool:
     return False
 
 
-def _registers_own(config: Config) -> bool:
+def _registers_own(run: Run) -> bool:
     """Return whether a run may bring values of its own: by its own program, or by a module that verl loads for it."""
-    if config.trainer == "trl":
-        return not config.program.startswith("trl ")
-    loads = config.get("actor_rollout_ref.model.external_lib") or config.get("custom_reward_function.path")
-    return bool(loads) or not config.program.startswith("verl.")
+    if run.trainer == "trl":
+        return not run.program.startswith("trl ")
+    loads = run.get("actor_rollout_ref.model.external_lib") or run.get("custom_reward_function.path")
+    return bool(loads) or not run.program.startswith("verl.")
 
 
-def _instead(config: Config, key: str, meant: str) -> str:
+def _instead(run: Run, key: str, meant: str) -> str:
     if not meant:
-        new = config.trainer == "verl" and config.signs.get(key) == ""
+        new = run.trainer == "verl" and run.signs.get(key) == ""
         return f"leave it out, or +{key}=… for code of your own" if new else "leave it out"
-    value = config.get(key)
+    value = run.get(key)
     if value is None or isinstance(value, (dict, list)):
         return meant
-    return config.write(meant, str(value).lower() if isinstance(value, bool) else value, like=key)
+    return run.write(meant, str(value).lower() if isinstance(value, bool) else value, like=key)

@@ -8,15 +8,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from pytest_rlregress.commands.preflight.command import read
-from pytest_rlregress.commands.preflight.config import ConfigError, ConfigPosition, RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.config import ConfigError, Run, Unchecked
 from pytest_rlregress.commands.preflight.rules import RULES
 from pytest_rlregress.hardware import HardwareError, Machine, discover, load_profiles, match, select
-from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.text import checked_lines, plural, wrapped
 from pytest_rlregress.util.units import GIB
 
@@ -86,14 +84,15 @@ def declare(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check the configuration and print what was found; returns the exit code."""
     try:
-        run_context = _context(options)
+        checked = read(options.words, os.environ, options.behind)
+        _take_hardware(checked, options)
     except (ConfigError, HardwareError) as error:
         print(f"rlregress preflight: {error}", file=sys.stderr)
         return 2
     with contextlib.redirect_stdout(sys.stderr):  # what is imported to see whether it is installed may talk
-        found = check(run_context)
-    print((as_json if options.json else as_text)(run_context, found))
-    return {"findings": 1, "partial": 3, "clean": 0}[found.result]
+        report = check(checked)
+    print(json.dumps(report, indent=2, ensure_ascii=False) if options.json else as_text(checked, report))
+    return {"findings": 1, "partial": 3, "clean": 0}[report["result"]]
 
 
 def _count(text: str) -> int:
@@ -104,8 +103,8 @@ def _count(text: str) -> int:
     return int(float(found[1]) * {"b": 1e9, "m": 1e6, "": 1}[found[2]])
 
 
-def _context(options: argparse.Namespace) -> RuleContext:
-    config = read(options.words, os.environ, options.behind)
+def _take_hardware(run: Run, options: argparse.Namespace) -> None:
+    """Add to a run what the options and this machine say of its hardware, prompts and model."""
     profiles, machine = load_profiles(), discover()
     hw = options.hw.strip().lower()
     profile = profiles.get(hw) or select(hw, machine if hw == "auto" else Machine(), profiles)
@@ -116,89 +115,54 @@ def _context(options: argparse.Namespace) -> RuleContext:
     memory = int(profile.memory_gib * GIB)
     if here:
         memory = min(gpu.memory_bytes or memory for gpu in machine.gpus)
-    if options.memory:
-        memory = int(options.memory * GIB)
-    card = "GPU" if profile.is_cpu else profile.title
-    why = f"this machine has no {card}: what is installed here may not be what the run has (it is: --installed)"
-    packages_unknown = "" if here or options.installed else why
-    return RuleContext(config, profile, memory, packages_unknown, options.prompt_tokens, options.parameters)
+    run.hardware, run.card = profile.id, profile.title
+    run.memory_bytes = int(options.memory * GIB) if options.memory else memory
+    run.prompt_tokens, run.parameters = options.prompt_tokens, options.parameters
+    if not here and not options.installed:
+        card = "GPU" if profile.is_cpu else profile.title
+        run.packages_unknown = (
+            f"this machine has no {card}: what is installed here may not be what the run has (it is: --installed)"
+        )
 
 
-@dataclass(frozen=True)
-class ConfigFinding:
-    """One key that will make the run fail, with the failure's id."""
-
-    failure: str
-    place: ConfigPosition
-    advice: Advice
-
-
-@dataclass(frozen=True)
-class Report:
-    """The findings of all rules, in their order."""
-
-    findings: Sequence[ConfigFinding]
-    unchecked: Sequence[tuple[str, Unchecked]]  # with the failure's id
-    checked: Sequence[str]
-
-    @property
-    def missing(self) -> list[str]:
-        """What values would let more be checked, each once."""
-        return list(dict.fromkeys(key for _, one in self.unchecked for key in one.missing))
-
-    @property
-    def result(self) -> str:
-        """``findings``, ``partial`` where nothing was found and a value is missing, or ``clean``."""
-        return "findings" if self.findings else "partial" if self.missing else "clean"
-
-
-def check(run: RuleContext) -> Report:
-    """Put a run to every rule of its trainer."""
-    findings, unchecked = [], []
-    rules = RULES[run.config.trainer]
+def check(run: Run) -> dict[str, Any]:
+    """Put a run to every rule of its trainer; returns the report, as ``--json`` prints it."""
+    findings = []
+    unchecked: dict[tuple[str, Unchecked], None] = {}  # one reason, whatever the number of keys
+    rules = {failure: rule for failure, (rule, trainers) in RULES.items() if run.trainer in trainers}
     for failure, rule in rules.items():
         for result in rule(run):
-            if not isinstance(result, Unchecked):
-                findings.append(ConfigFinding(failure, run.config.place(result.key), result))
-            elif (failure, result) not in unchecked:  # one reason, whatever the number of keys
-                unchecked.append((failure, result))
+            if isinstance(result, Unchecked):
+                unchecked[failure, result] = None
+            else:  # an override has an argument where others have file and line
+                findings.append({"failure": failure, **asdict(run.place(result.key)), **asdict(result)})
+    missing = dict.fromkeys(key for _, one in unchecked for key in one.missing)
     doubtful = {failure for failure, _ in unchecked}
-    return Report(findings, unchecked, [failure for failure in rules if failure not in doubtful])
+    return {
+        "trainer": run.trainer,
+        "hardware": run.hardware,
+        "files": run.files,
+        "program": run.program,
+        "result": "findings" if findings else "partial" if missing else "clean",
+        "findings": findings,
+        "checked": [failure for failure in rules if failure not in doubtful],
+        "not_checked": [{"failure": failure, **asdict(one)} for failure, one in unchecked],
+        "missing": [*missing],
+    }
 
 
-def as_json(run: RuleContext, report: Report) -> str:
-    """Write one JSON object; a finding on an override has an argument where others have file and line."""
-    return json.dumps(
-        {
-            "trainer": run.config.trainer,
-            "hardware": run.profile.id,
-            "files": run.config.files,
-            "program": run.config.program,
-            "result": report.result,
-            "findings": [
-                {"failure": one.failure, **asdict(one.place), **asdict(one.advice)} for one in report.findings
-            ],
-            "checked": report.checked,
-            "not_checked": [{"failure": failure, **asdict(one)} for failure, one in report.unchecked],
-            "missing": report.missing,
-        },
-        indent=2,
-        ensure_ascii=False,
-    )
-
-
-def as_text(run: RuleContext, report: Report) -> str:
-    """Write the findings, then what was checked and what was not."""
+def as_text(run: Run, report: dict[str, Any]) -> str:
+    """Write the findings of a report, then what was checked and what was not."""
     lines = []
-    for one in report.findings:
-        lines += [f"{one.place}: {one.advice.key}: {one.failure}", *wrapped(one.advice.why, "  ", "  "), "  instead"]
-        lines += [f"    {line}" for line in one.advice.instead.splitlines()] + [""]
-    count = len(report.findings)
+    for one in report["findings"]:
+        lines += [f"{run.place(one['key'])}: {one['key']}: {one['failure']}", *wrapped(one["why"], "  ", "  ")]
+        lines += ["  instead", *(f"    {line}" for line in one["instead"].splitlines()), ""]
+    count = len(report["findings"])
     found = plural(count, "finding") if count else "nothing found"
-    found += ", checked in part" if report.missing else ""
+    found += ", checked in part" if report["missing"] else ""
     memory = f" with {run.memory_bytes / GIB:.0f} GiB" if run.memory_bytes else ""
-    lines += [f"{run.config.title} for {run.profile.title}{memory}: {found}"]
-    lines += checked_lines(report.checked, [(failure, one.why) for failure, one in report.unchecked])
-    if report.missing:
-        lines += wrapped(f"to check these too, give: {', '.join(report.missing)}", rest="  ")
+    lines += [f"{run.title} for {run.card}{memory}: {found}"]
+    lines += checked_lines(report["checked"], [(one["failure"], one["why"]) for one in report["not_checked"]])
+    if report["missing"]:
+        lines += wrapped(f"to check these too, give: {', '.join(report['missing'])}", rest="  ")
     return "\n".join(lines)

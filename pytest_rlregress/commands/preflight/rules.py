@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import batch_sizes
-from pytest_rlregress.commands.preflight.config import Rule, RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.config import Rule, Run, Unchecked, not_known
 from pytest_rlregress.commands.preflight.memory import gpu_memory_utilization, trainer_engine_oom
 from pytest_rlregress.commands.preflight.names import added_key, unknown_key, unknown_value
 from pytest_rlregress.commands.preflight.training import engine_mode, engine_sleeps, lora_of, trains_with_fsdp
@@ -22,82 +22,70 @@ from pytest_rlregress.stack import Stack
 _STOP = "ray stop  # ends every Ray process of this machine, and removes the address"
 
 
-def config_key_placement(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """Keys that prime-rl's schema refuses where they stand."""
-    yield from remedies.check_key_placement(run.config.tree)
-
-
-def max_tokens_overflow(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def max_tokens_overflow(run: Run) -> Iterator[Advice | Unchecked]:
     """Prompt and completion that together exceed the engine's context."""
-    config = run.config
-    key, context = config.keys.completion, config.keys.context
-    asked, limit = config.number(key), config.number(context)
+    key, context = run.keys.completion, run.keys.context
+    asked, limit = run.number(key), run.number(context)
     if run.trl and not _uses_vllm(run):
         return
     if asked is None or limit is None:
-        given = tuple(one for one in (key, context) if config.hides(one))
-        lacking = given or tuple(one for one in (key, context) if config.number(one) is None)
-        yield Unchecked(f"{' and '.join(lacking)}: not {'known here' if given else 'given'}", given)
+        if given := [one for one in (key, context) if run.hides(one)]:
+            yield not_known(*given)
+        else:
+            lacking = [one for one in (key, context) if run.number(one) is None]
+            yield Unchecked(f"{' and '.join(lacking)}: not given")
         return
     prompt, known_from = _longest_prompt(run, int(limit))
     try:
         fits = remedies.clamp_max_tokens(int(asked), prompt or 1, int(limit))
     except ValueError as error:
-        yield Advice(context, str(error), config.write(context, int(asked) + (prompt or 1)))
+        yield Advice(context, str(error), run.write(context, int(asked) + (prompt or 1)))
         return
     if fits < asked:
         why = f"{asked} tokens do not fit behind a prompt of {prompt or 1} ({known_from}): {context} is {limit}"
-        yield Advice(key, why, config.write(key, fits))
+        yield Advice(key, why, run.write(key, fits))
     elif prompt is None:
-        yield Unchecked(
-            f"{key} = {asked} fits prompts of at most {limit - asked} tokens, and how long yours are the "
-            "configuration does not say: give --prompt-tokens",
-            ("--prompt-tokens",),
+        why = (
+            f"{key} = {asked} fits prompts of at most {limit - asked} tokens, and how long yours are the configuration "
         )
+        yield Unchecked(f"{why}does not say: give --prompt-tokens", ("--prompt-tokens",))
 
 
-def _longest_prompt(run: RuleContext, limit: int) -> tuple[int | None, str]:
+def _longest_prompt(run: Run, limit: int) -> tuple[int | None, str]:
+    """Return the longest prompt, if it is known, and from where."""
     if run.prompt_tokens:
         return run.prompt_tokens, "--prompt-tokens"
-    if named := run.config.keys.prompt:
-        length = run.config.number(named)
-        return (int(length), named) if length else (None, "the shortest there is")
+    if named := run.keys.prompt:
+        if length := run.number(named):
+            return int(length), named
     # What prime-rl trains on, prompt and completion, is at most seq_len: the rest of the context is for longer prompts.
-    trained = run.config.number("orchestrator.seq_len") or limit
-    return (
-        (limit - int(trained), "what orchestrator.seq_len leaves")
-        if trained < limit
-        else (None, "the shortest there is")
-    )
+    elif (trained := run.number("orchestrator.seq_len") or limit) < limit:
+        return limit - int(trained), "what orchestrator.seq_len leaves"
+    return None, "the shortest there is"
 
 
-def empty_env_in_config(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """Environment variables that are interpolated and are not there."""
-    yield from remedies.check_interpolations(run.config.written, run.config.environ)
-
-
-def fsdp_cpu_offload_lora(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def fsdp_cpu_offload_lora(run: Run) -> Iterator[Advice | Unchecked]:
     """prime-rl's FSDP offload together with LoRA."""
     key = "trainer.model.fsdp_cpu_offload"
-    if run.config.get(key) is True and lora_of(run):
+    if run.get(key) is True and lora_of(run):
         why = "LoRA's weights are moved between CPU and GPU while FSDP holds them, which torch refuses"
         instead = "fsdp_cpu_offload = false\n# and to save memory on the card:\n[trainer.model.ac]\nfreq = 1"
         yield Advice(key, why, instead)
 
 
-def windows_path_in_wsl(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def windows_path_in_wsl(run: Run) -> Iterator[Advice | Unchecked]:
     """Paths with a drive letter: wrong wherever the run is on Linux, WSL included."""
     if sys.platform == "win32" and not run.packages_unknown:
         return
-    for key, value in run.config.leaves():
+    for key, value in run.leaves():
         if isinstance(value, str) and (path := remedies.wsl_path(value)) != value:
             yield Advice(key, f"{value} is a Windows path, which isn't a path on Linux and WSL", path)
 
 
-def dataset_root_not_file(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def dataset_root_not_file(run: Run) -> Iterator[Advice | Unchecked]:
     """Folders where verl hands parquet files to load_dataset."""
     for key in ("data.train_files", "data.val_files"):
-        for entry, path in run.config.leaves(key):
+        for entry, path in run.leaves(key):
             if not isinstance(path, str):
                 continue
             local = os.path.expanduser(path)
@@ -107,20 +95,19 @@ def dataset_root_not_file(run: RuleContext) -> Iterator[Advice | Unchecked]:
             try:
                 file = remedies.dataset_file(local)
             except ValueError as error:
-                yield Advice(entry, str(error), run.config.write(entry, f"{path}/….parquet"))
+                yield Advice(entry, str(error), run.write(entry, f"{path}/….parquet"))
             else:
                 if file != local:
                     yield Advice(entry, f"{path} is a folder, and load_dataset takes files", file)
 
 
-def expandable_segments(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def expandable_segments(run: Run) -> Iterator[Advice | Unchecked]:
     """Expandable segments beside the memory pool of vLLM's sleep mode, which is verl's default."""
-    config = run.config
     if not engine_sleeps(run) or not _uses_vllm(run):
         return
-    variables = [(name, name, value) for name, value in config.environ.items()]
+    variables = [(name, name, value) for name, value in run.environ.items()]
     inside = "ray_kwargs.ray_init.runtime_env.env_vars"
-    variables += [(key, key.removeprefix(f"{inside}."), str(value)) for key, value in config.leaves(inside)]
+    variables += [(key, key.removeprefix(f"{inside}."), str(value)) for key, value in run.leaves(inside)]
     for key, name, value in variables:
         switched_on = re.search(r"expandable_segments\s*:\s*True", value)
         if switched_on and remedies.without_expandable_segments({name: value}) != {name: value}:
@@ -128,121 +115,113 @@ def expandable_segments(run: RuleContext) -> Iterator[Advice | Unchecked]:
             yield Advice(key, why, f"unset {name}" if key == name else f"leave {name} out")
 
 
-def flash_attention_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def flash_attention_missing(run: Run) -> Iterator[Advice | Unchecked]:
     """FlashAttention 2, which is the trainers' default, where it is not installed. Only FSDP asks for it."""
-    key, default = run.config.keys.attention
-    if (not run.verl or trains_with_fsdp(run)) and run.config.get(key, default) == "flash_attention_2":
+    key, default = run.keys.attention
+    if (not run.verl or trains_with_fsdp(run)) and run.get(key, default) == "flash_attention_2":
         more = " and use_remove_padding: false" if run.verl else ""
-        yield from _needs(run, key, "flash-attn", run.config.write(key, "sdpa") + more)
+        yield from _needs(run, key, "flash-attn", run.write(key, "sdpa") + more)
 
 
-def vllm_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def vllm_missing(run: Run) -> Iterator[Advice | Unchecked]:
     """vLLM, where it is not installed."""
     if _uses_vllm(run):
-        key = {"verl": "actor_rollout_ref.rollout.name", "trl": "use_vllm"}.get(run.config.trainer, "inference")
+        key = {"verl": "actor_rollout_ref.rollout.name", "trl": "use_vllm"}.get(run.trainer, "inference")
         # The extra takes the release that the trainer supports; prime-rl's lock has it.
-        extra = f'pip install "{run.config.trainer}[vllm]"'
+        extra = f'pip install "{run.trainer}[vllm]"'
         yield from _needs(run, key, "vllm", extra if run.verl or run.trl else "uv sync in prime-rl's checkout")
 
 
-def apex_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def apex_missing(run: Run) -> Iterator[Advice | Unchecked]:
     """Megatron's fused gradient accumulation without Apex."""
-    for key, value in run.config.leaves():
+    for key, value in run.leaves():
         if key.endswith(".gradient_accumulation_fusion") and value is True:
-            yield from _needs(run, key, "apex", run.config.write(key, "false"))
+            yield from _needs(run, key, "apex", run.write(key, "false"))
 
 
-def mbridge_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def mbridge_missing(run: Run) -> Iterator[Advice | Unchecked]:
     """megatron-core, or a bridge between Megatron's weights and Hugging Face's, that is not installed."""
-    for key, value in run.config.leaves():
+    for key, value in run.leaves():
         if key.endswith(".strategy") and value == "megatron":
-            yield from _needs(run, key, "megatron", run.config.write(key, "fsdp"))
+            yield from _needs(run, key, "megatron", run.write(key, "fsdp"))
         if not key.endswith(".use_mbridge") or value is not True:
             continue
-        vanilla = run.config.get(f"{key.rpartition('.')[0]}.vanilla_mbridge")
+        vanilla = run.get(f"{key.rpartition('.')[0]}.vanilla_mbridge")
         only_with_bridge = Stack.installed().satisfies("verl", ">=0.9")  # and with the choice of one
         bridge = "mbridge" if vanilla or (vanilla is None and not only_with_bridge) else "megatron-bridge"
-        instead = f"pip install {bridge}" if only_with_bridge else run.config.write(key, "false")
+        instead = f"pip install {bridge}" if only_with_bridge else run.write(key, "false")
         if run.packages_unknown or remedies.missing_symbol(bridge) != remedies.missing_symbol("megatron"):
             yield from _needs(run, key, bridge, instead)  # else it is Megatron's
 
 
-def undeclared_dependency(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def undeclared_dependency(run: Run) -> Iterator[Advice | Unchecked]:
     """Packages that verl imports for a setting, or by default, and does not declare."""
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
     else:
-        yield from remedies.undeclared_dependencies(run.config.tree)
+        yield from remedies.undeclared_dependencies(run.tree)
 
 
-def trainer_not_found(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def trainer_not_found(run: Run) -> Iterator[Advice | Unchecked]:
     """Yield a command whose interpreter has no module of the trainer."""
-    config = run.config
-    module = config.program.partition(" ")[0]
+    module = run.program.partition(" ")[0]
     package = module.partition(".")[0]
-    if not config.interpreter:
+    if not run.interpreter:
         return
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
-    elif not config.composed and (why := remedies.module_not_found(config.interpreter, module, config.environ)):
+    elif not run.composed and (why := remedies.module_not_found(run.interpreter, module, run.environ)):
         yield Advice(module, why, f"the interpreter that has {package}, and no other {package} on its PYTHONPATH")
 
 
-def stale_ray_session(run: RuleContext) -> Iterator[Advice | Unchecked]:
+def stale_ray_session(run: Run) -> Iterator[Advice | Unchecked]:
     """Yield an address of a Ray cluster that is gone."""
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
-    elif found := remedies.stale_ray_address(run.config.environ):
+    elif found := remedies.stale_ray_address(run.environ):
         named = found.endswith("as RAY_ADDRESS says")
         why = f"ray.init() joins the cluster at {found}, where nobody answers"
         yield Advice("RAY_ADDRESS", why, "unset RAY_ADDRESS" if named else _STOP)
 
 
-def _uses_vllm(run: RuleContext) -> bool:
+def _uses_vllm(run: Run) -> bool:
     if run.verl:
-        return bool(run.config.get("actor_rollout_ref.rollout.name") == "vllm")
+        return bool(run.get("actor_rollout_ref.rollout.name") == "vllm")
     if run.trl:
-        return bool(run.config.get("use_vllm", False)) and engine_mode(run) == "colocate"
-    return isinstance(run.config.get("inference"), Mapping)
+        return bool(run.get("use_vllm", False)) and engine_mode(run) == "colocate"
+    return isinstance(run.get("inference"), Mapping)
 
 
-def _needs(run: RuleContext, key: str, setting: str, instead: str) -> Iterator[Advice | Unchecked]:
+def _needs(run: Run, key: str, setting: str, instead: str) -> Iterator[Advice | Unchecked]:
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
     elif why := remedies.missing_symbol(setting):
         yield Advice(key, why, instead)
 
 
-COMMON: dict[str, Rule] = {
-    "unknown-key": unknown_key,
-    "unknown-value": unknown_value,
-    "max-tokens-overflow": max_tokens_overflow,
-    "gpu-memory-utilization": gpu_memory_utilization,
-    "trainer-engine-oom": trainer_engine_oom,
-    "windows-path-in-wsl": windows_path_in_wsl,
-    "flash-attention-missing": flash_attention_missing,
-    "vllm-missing": vllm_missing,
-}
 # These aren't documented failures: they need no more than the trainer's own schema.
 OWN = ("unknown-key", "unknown-value", "added-key", "batch-sizes")
-RULES: dict[str, dict[str, Rule]] = {
-    "prime-rl": {
-        "config-key-placement": config_key_placement,
-        "fsdp-cpu-offload-lora": fsdp_cpu_offload_lora,
-        **COMMON,
-    },
-    "trl": {**COMMON, "batch-sizes": batch_sizes, "expandable-segments": expandable_segments},
-    "verl": {
-        **COMMON,
-        "added-key": added_key,
-        "batch-sizes": batch_sizes,
-        "empty-env-in-config": empty_env_in_config,
-        "dataset-root-not-file": dataset_root_not_file,
-        "expandable-segments": expandable_segments,
-        "apex-missing": apex_missing,
-        "mbridge-missing": mbridge_missing,
-        "undeclared-trainer-dependency": undeclared_dependency,
-        "trainer-not-found": trainer_not_found,
-        "stale-ray-session": stale_ray_session,
-    },
+ALL = ("prime-rl", "trl", "verl")
+#: By failure: its rule, and the trainers whose runs are put to it.
+RULES: dict[str, tuple[Rule, tuple[str, ...]]] = {
+    "config-key-placement": (lambda run: remedies.check_key_placement(run.tree), ("prime-rl",)),
+    "fsdp-cpu-offload-lora": (fsdp_cpu_offload_lora, ("prime-rl",)),
+    "unknown-key": (unknown_key, ALL),
+    "unknown-value": (unknown_value, ALL),
+    "max-tokens-overflow": (max_tokens_overflow, ALL),
+    "gpu-memory-utilization": (gpu_memory_utilization, ALL),
+    "trainer-engine-oom": (trainer_engine_oom, ALL),
+    "windows-path-in-wsl": (windows_path_in_wsl, ALL),
+    "flash-attention-missing": (flash_attention_missing, ALL),
+    "vllm-missing": (vllm_missing, ALL),
+    "added-key": (added_key, ("verl",)),
+    "batch-sizes": (batch_sizes, ("trl", "verl")),
+    "empty-env-in-config": (lambda run: remedies.check_interpolations(run.written, run.environ), ("verl",)),
+    "dataset-root-not-file": (dataset_root_not_file, ("verl",)),
+    "expandable-segments": (expandable_segments, ("trl", "verl")),
+    "apex-missing": (apex_missing, ("verl",)),
+    "mbridge-missing": (mbridge_missing, ("verl",)),
+    "undeclared-trainer-dependency": (undeclared_dependency, ("verl",)),
+    "trainer-not-found": (trainer_not_found, ("verl",)),
+    "stale-ray-session": (stale_ray_session, ("verl",)),
 }

@@ -4,6 +4,7 @@ from the model's config.json or name."""
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import remedies
-from pytest_rlregress.commands.preflight.config import RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.config import Run, Unchecked, not_known
 from pytest_rlregress.util.units import GIB
 
 CUDA_CONTEXT = GIB  # the least of what predict_training_memory does not count
 
 _BYTES = {"float32": 4, "fp32": 4, "bfloat16": 2, "bf16": 2, "float16": 2, "fp16": 2, "half": 2, "auto": 2}
+# FSDP's strategies with which each card holds all the weights, by the names of both its releases.
+_WHOLE = ("NO_SHARD", "SHARD_GRAD_OP", "3", "2")
 # Qwen 2.5: the size in its name, parameters, layers, widths of the residual stream and of the MLP.
 SIZES = (
     (0.5, 494_032_768, 24, 896, 4864),
@@ -86,91 +89,87 @@ class Training:
         return predicted + CUDA_CONTEXT
 
 
-def training_of(run: RuleContext) -> Training | Unchecked:
+def training_of(run: Run) -> Training | Unchecked:
     """Return what is trained, or which number is lacking for it."""
-    if run.verl and "actor_rollout_ref" not in run.config.tree:
+    if run.verl and "actor_rollout_ref" not in run.tree:
         return Unchecked("memory is predicted only for runs with actor_rollout_ref")
-    path = run.config.get(run.config.keys.model)
+    path = run.get(run.keys.model)
     model = model_with(run.parameters) if run.parameters else model_of(path) if isinstance(path, str) else None
     if model is None:
         why = f"the size of the model {path} is not known here" if path else "no model given"
-        return Unchecked(f"{why}: give --parameters", ("--parameters",) if path else (run.config.keys.model,))
+        return Unchecked(f"{why}: give --parameters", ("--parameters",) if path else (run.keys.model,))
     if run.verl:
         return _of_verl(run, model)
     return _of_trl(run, model) if run.trl else _of_prime_rl(run, model)
 
 
-def _of_verl(run: RuleContext, model: Model) -> Training | Unchecked:
-    config, actor, its_model = run.config, "actor_rollout_ref.actor", "actor_rollout_ref.model"
-    if not trains_with_fsdp(run) or config.get(f"{actor}.fsdp_config.offload_policy"):
+def _of_verl(run: Run, model: Model) -> Training | Unchecked:
+    actor, its_model = "actor_rollout_ref.actor", "actor_rollout_ref.model"
+    if not trains_with_fsdp(run) or run.get(f"{actor}.fsdp_config.offload_policy"):
         return Unchecked("memory is predicted only for FSDP without offload_policy")
-    lengths = [config.number(f"data.max_{part}_length", 512) for part in ("prompt", "response")]
-    length = sum(one or 0 for one in lengths)
-    sequences = 1.0
-    if config.get(f"{actor}.use_dynamic_bsz"):
-        needed = {
-            f"{actor}.ppo_max_token_len_per_gpu": (tokens := config.number(f"{actor}.ppo_max_token_len_per_gpu", 16384))
-        }
+    lengths = {key: run.number(key, 512) for key in ("data.max_prompt_length", "data.max_response_length")}
+    length = sum(one or 0 for one in lengths.values())
+    if run.get(f"{actor}.use_dynamic_bsz"):
+        key = f"{actor}.ppo_max_token_len_per_gpu"
+        needed = {key: run.number(key, 16384)}
+        tokens = needed[key]
     else:
-        sequences = config.number(f"{actor}.ppo_micro_batch_size_per_gpu") or 0
-        needed = {f"{actor}.ppo_micro_batch_size_per_gpu": sequences}
-        needed |= {f"data.max_{part}_length": one for part, one in zip(("prompt", "response"), lengths, strict=True)}
-        tokens = sequences * length
-    cards = (config.number("trainer.n_gpus_per_node", 8) or 0) * (config.number("trainer.nnodes", 1) or 0)
-    needed |= {key: config.number(key, 1) for key in ("trainer.n_gpus_per_node", "trainer.nnodes")}
+        key = f"{actor}.ppo_micro_batch_size_per_gpu"
+        needed = {key: run.number(key), **lengths}
+        tokens = (needed[key] or 0) * length
+    all_cards = {"trainer.n_gpus_per_node": 8, "trainer.nnodes": 1}
+    needed |= {key: run.number(key, default) for key, default in all_cards.items()}
+    cards = math.prod(needed[key] or 0 for key in all_cards)
     if not tokens or cards < 1:
-        missing = tuple(key for key, value in needed.items() if not value or value < 1)
-        return Unchecked(f"{' and '.join(missing)}: not known here", missing)
-    spread = config.number(f"{actor}.ulysses_sequence_parallel_size", 1) or 1
+        return not_known(*(key for key, value in needed.items() if not value or value < 1))
+    spread = run.number(f"{actor}.ulysses_sequence_parallel_size", 1) or 1
     return Training(
         model,
         cards=int(cards),
         lora_rank=lora_of(run),
         tokens=int(tokens / spread),
         least_tokens=int(length / spread),
-        checkpointing=config.get(f"{its_model}.enable_gradient_checkpointing", True) is not False,
-        bytes_per_weight=_BYTES.get(str(config.get(f"{actor}.fsdp_config.model_dtype")), 4),
-        logits=0 if config.get(f"{its_model}.use_fused_kernels") else 1 / 3,  # bfloat16, and its gradient in its place
+        checkpointing=run.get(f"{its_model}.enable_gradient_checkpointing", True) is not False,
+        bytes_per_weight=_BYTES.get(str(run.get(f"{actor}.fsdp_config.model_dtype")), 4),
+        logits=0 if run.get(f"{its_model}.use_fused_kernels") else 1 / 3,  # bfloat16, and its gradient in its place
     )
 
 
-def _of_prime_rl(run: RuleContext, model: Model) -> Training | Unchecked:
-    config = run.config
-    if config.get("trainer.model.fsdp_cpu_offload"):
+def _of_prime_rl(run: Run, model: Model) -> Training | Unchecked:
+    if run.get("trainer.model.fsdp_cpu_offload"):
         return Unchecked("what a trainer with fsdp_cpu_offload holds on the card is not predicted")
-    cards = config.get("trainer_gpu_ids", [1])
-    tokens = int(config.number("trainer.model.seq_len", 2048) or 2048)
+    cards = run.get("trainer_gpu_ids", [1])
+    tokens = int(run.number("trainer.model.seq_len", 2048) or 2048)
     return Training(
         model,
         cards=len(cards) if isinstance(cards, list) and cards else 1,
         lora_rank=lora_of(run),
         tokens=tokens,
         least_tokens=tokens,
-        checkpointing=config.get("trainer.model.ac") is not None,
+        checkpointing=run.get("trainer.model.ac") is not None,
     )
 
 
-def _of_trl(run: RuleContext, model: Model) -> Training | Unchecked:
-    config, defaults = run.config, run.config.schema.defaults
-    own = config.program.endswith(".py")  # and may load the model in its own way
-    if config.get("load_in_4bit") or config.get("load_in_8bit"):
+def _of_trl(run: Run, model: Model) -> Training | Unchecked:
+    defaults = run.schema.defaults
+    own = run.program.endswith(".py")  # and may load the model in its own way
+    if run.get("load_in_4bit") or run.get("load_in_8bit"):
         return Unchecked("what a quantized model holds on the card is not predicted")
     spread = _cards_of_accelerate(run)
     if isinstance(spread, Unchecked):
         return spread
-    sequences = config.number("per_device_train_batch_size", defaults.get("per_device_train_batch_size"))
-    completion = config.number("max_completion_length", defaults.get("max_completion_length"))
+    sequences = run.number("per_device_train_batch_size", defaults.get("per_device_train_batch_size"))
+    completion = run.number("max_completion_length", defaults.get("max_completion_length"))
     if completion is None:  # no generation: how long the data is, only packing says
-        packed = config.get("packing") and config.number("max_length", defaults.get("max_length"))
+        packed = run.get("packing") and run.number("max_length", defaults.get("max_length"))
         completion = packed or 1
-    prompt = run.prompt_tokens or config.number("max_prompt_length") or 0
+    prompt = run.prompt_tokens or run.number("max_prompt_length") or 0
     if not sequences:
-        missing: tuple[str, ...] = ("per_device_train_batch_size",)
-        return Unchecked(f"{missing[0]}: not known here", missing)
+        return not_known("per_device_train_batch_size")
     doubt = None
-    if config.get("use_peft", None if own else False) is None:
-        doubt = Unchecked(f"whether {config.program} trains LoRA is not known here: give use_peft", ("use_peft",))
-    dtype = config.get("dtype", config.get("torch_dtype", "auto" if own else defaults.get("dtype")))
+    if run.get("use_peft", None if own else False) is None:
+        doubt = Unchecked(f"whether {run.program} trains LoRA is not known here: give use_peft", ("use_peft",))
+    dtype = run.get("dtype", run.get("torch_dtype", "auto" if own else defaults.get("dtype")))
     length = completion + prompt
     return Training(
         model,
@@ -179,82 +178,72 @@ def _of_trl(run: RuleContext, model: Model) -> Training | Unchecked:
         lora_rank=lora_of(run),
         tokens=int(sequences * length),
         least_tokens=int(length),
-        checkpointing=config.get("gradient_checkpointing", defaults.get("gradient_checkpointing", True)) is not False,
+        checkpointing=run.get("gradient_checkpointing", defaults.get("gradient_checkpointing", True)) is not False,
         bytes_per_weight=_BYTES.get(str(dtype), 2),
-        logits=0 if config.get("use_liger_kernel") else completion / length / 3,  # of the completion, in bfloat16
+        logits=0 if run.get("use_liger_kernel") else completion / length / 3,  # of the completion, in bfloat16
         doubt=doubt,
     )
 
 
-def _cards_of_accelerate(run: RuleContext) -> tuple[int, int] | Unchecked:
+def _cards_of_accelerate(run: Run) -> tuple[int, int] | Unchecked:
     """Return over how many cards all is spread, and over how many gradients and the optimizer's moments."""
-    config = run.config
-    cards, kind = config.number("accelerate.num_processes"), config.get("accelerate.distributed_type")
-    elsewhere = (
-        config.get("deepspeed") or config.get("fsdp") or config.get("accelerate.deepspeed_config.deepspeed_config_file")
-    )
+    cards, kind = run.number("accelerate.num_processes"), run.get("accelerate.distributed_type")
+    deepspeed, fsdp = "accelerate.deepspeed_config", "accelerate.fsdp_config"
+    elsewhere = run.get("deepspeed") or run.get("fsdp") or run.get(f"{deepspeed}.deepspeed_config_file")
     if not cards or cards < 1 or elsewhere or (cards > 1 and kind is None):
         why = "over how many cards accelerate spreads the model is not known here: give its file beside TRL's"
         return Unchecked(why, ("accelerate.num_processes", "accelerate.distributed_type"))
-    zero = config.number("accelerate.deepspeed_config.zero_stage") if kind == "DEEPSPEED" else None
-    offload = config.get("accelerate.fsdp_config.fsdp_offload_params") is True
-    if offload or config.get("accelerate.deepspeed_config.offload_param_device", "none") != "none":
+    offloads = run.get(f"{fsdp}.fsdp_offload_params") is True
+    if offloads or run.get(f"{deepspeed}.offload_param_device", "none") != "none":
         return Unchecked("what a trainer with offloaded parameters holds on the card is not predicted")
     if kind == "FSDP":
-        whole = str(config.get("accelerate.fsdp_config.fsdp_sharding_strategy")) in (
-            "NO_SHARD",
-            "SHARD_GRAD_OP",
-            "3",
-            "2",
-        )
-        return (1, int(cards)) if whole else (int(cards), int(cards))
-    offloads = config.get("accelerate.deepspeed_config.offload_optimizer_device", "none") != "none"
-    if offloads:
+        whole = str(run.get(f"{fsdp}.fsdp_sharding_strategy")) in _WHOLE
+        return 1 if whole else int(cards), int(cards)
+    if run.get(f"{deepspeed}.offload_optimizer_device", "none") != "none":
         return Unchecked("what a trainer with an offloaded optimizer holds on the card is not predicted")
-    return (int(cards) if zero == 3 else 1, int(cards) if zero else 1)
+    zero = run.number(f"{deepspeed}.zero_stage") if kind == "DEEPSPEED" else None
+    return int(cards) if zero == 3 else 1, int(cards) if zero else 1
 
 
-def trains_with_fsdp(run: RuleContext) -> bool:
+def trains_with_fsdp(run: Run) -> bool:
     """Return whether verl's actor is FSDP's, as it is by default."""
-    config, actor = run.config, "actor_rollout_ref.actor"
-    other = config.get("model_engine", "dp") != "dp" or config.get(f"{actor}.megatron") is not None
-    return config.get(f"{actor}.strategy", "fsdp") in ("fsdp", "fsdp2") and not other
+    actor = "actor_rollout_ref.actor"
+    other = run.get("model_engine", "dp") != "dp" or run.get(f"{actor}.megatron") is not None
+    return run.get(f"{actor}.strategy", "fsdp") in ("fsdp", "fsdp2") and not other
 
 
-def lora_of(run: RuleContext) -> int:
+def lora_of(run: Run) -> int:
     """Return LoRA's rank, 0 without it."""
-    config = run.config
     if run.verl:
-        return int(config.number("actor_rollout_ref.model.lora_rank", 0) or 0)
+        return int(run.number("actor_rollout_ref.model.lora_rank", 0) or 0)
     if run.trl:
-        return int(config.number("lora_r", 16) or 0) if config.get("use_peft") else 0
+        return int(run.number("lora_r", 16) or 0) if run.get("use_peft") else 0
     for table in ("trainer.model.lora", "trainer.model.experimental.lora"):  # the second until the end of 2025
-        if config.get(table) is not None:
-            return int(config.number(f"{table}.rank", 16) or 0)
+        if run.get(table) is not None:
+            return int(run.number(f"{table}.rank", 16) or 0)
     return 0
 
 
-def engine_mode(run: RuleContext) -> str:
+def engine_mode(run: Run) -> str:
     """Return where TRL's engine is: ``colocate``, ``server``, or "" if that is not known."""
-    return str(run.config.get("vllm_mode", run.config.schema.defaults.get("vllm_mode")) or "")
+    return str(run.get("vllm_mode", run.schema.defaults.get("vllm_mode")) or "")
 
 
-def engine_sleeps(run: RuleContext) -> bool:
+def engine_sleeps(run: Run) -> bool:
     """Return whether the engine gives its memory back while the trainer works."""
     if run.trl:
-        return bool(run.config.get("vllm_enable_sleep_mode", False))
-    return run.verl and bool(run.config.get("actor_rollout_ref.rollout.free_cache_engine", True))
+        return bool(run.get("vllm_enable_sleep_mode", False))
+    return run.verl and bool(run.get("actor_rollout_ref.rollout.free_cache_engine", True))
 
 
-def on_one_card(run: RuleContext) -> bool:
+def on_one_card(run: Run) -> bool:
     """Return whether trainer and engine share a card."""
-    config = run.config
     if run.verl:
-        apart = config.get("trainer.v1.trainer_mode") == "separate_async"
-        return bool(config.get("actor_rollout_ref.hybrid_engine", True)) and not apart
+        apart = run.get("trainer.v1.trainer_mode") == "separate_async"
+        return bool(run.get("actor_rollout_ref.hybrid_engine", True)) and not apart
     if run.trl:
-        return bool(config.get("use_vllm", False)) and engine_mode(run) == "colocate"
-    engine, trainer = config.get("inference_gpu_ids", [0]), config.get("trainer_gpu_ids", [1])
+        return bool(run.get("use_vllm", False)) and engine_mode(run) == "colocate"
+    engine, trainer = run.get("inference_gpu_ids", [0]), run.get("trainer_gpu_ids", [1])
     return isinstance(engine, list) and isinstance(trainer, list) and any(card in trainer for card in engine)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from pytest_rlregress.commands.preflight.batch_sizes import VerlSizes, batch_sizes
 from pytest_rlregress.commands.preflight.command import read
-from pytest_rlregress.commands.preflight.config import RuleContext
 
 pytestmark = [pytest.mark.isolated(group="preflight-batch-sizes"), pytest.mark.slow]
 
@@ -56,8 +55,8 @@ def test_the_rule_is_trls_own(tmp_path):
     for batch, steps, generations, whole in itertools.product((1, 2, 4), (1, 2, 3), (2, 3, 8), (None, 6, 8)):
         given = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": steps}
         given |= {"num_generations": generations} | ({"generation_batch_size": whole} if whole else {})
-        config = read([str(file), "accelerate.num_processes=1", *(f"{key}={n}" for key, n in given.items())], {})
-        found = list(batch_sizes(RuleContext(config, None, 0, "", None)))  # type: ignore[arg-type]  # needs no card
+        run = read([str(file), "accelerate.num_processes=1", *(f"{key}={n}" for key, n in given.items())], {})
+        found = list(batch_sizes(run))
         try:
             GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, report_to=[], **given)
         except ValueError:

@@ -417,6 +417,6 @@ def test_rejects_bad_input(preflight, tmp_path, monkeypatch, arguments, message)
 
 def test_every_rule_is_of_a_documented_failure():
     known = catalogue.load([catalogue.SHIPPED])
-    documented = {failure for rules in RULES.values() for failure in rules} - set(OWN)
+    documented = RULES.keys() - set(OWN)
     assert not documented - known.keys()
     assert [failure for failure in sorted(documented) if "`rlregress preflight" not in known[failure].remedy] == []
