@@ -13,7 +13,7 @@ import pytest
 
 from pytest_rlregress.fixtures import declare_engines, declare_ray, declare_run, declare_steps
 from pytest_rlregress.harness import OPENED, collection, properties, settings
-from pytest_rlregress.harness.stack_fixtures import CONTAINED, STACK_FIXTURES, asked_by, is_ours
+from pytest_rlregress.harness.collection import STACK_FIXTURES, is_contained, is_ours
 
 if TYPE_CHECKING:
     from pytest_rlregress.harness.protocol import Protocol
@@ -84,7 +84,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
     """Keep the stack out of pytest's own process: a fixture that only shows when the test runs is refused there."""
     if fixturedef.argname in STACK_FIXTURES and is_ours(fixturedef):
-        from pytest_rlregress.harness.inline import check_that_fixture_may_run
+        from pytest_rlregress.harness.in_process import check_that_fixture_may_run
 
         check_that_fixture_may_run(request)
 
@@ -122,7 +122,7 @@ class Hooks:
 
             register(Recording(self._config, run), "rlregress-goldens")
         if run.settings.hw and not run.inline:
-            from pytest_rlregress.harness.progress import RunProgress
+            from pytest_rlregress.harness.durations import RunProgress
 
             register(RunProgress(self._config, run.say), "rlregress-progress")
         if os.environ.get("GITHUB_ACTIONS") == "true":
@@ -154,7 +154,7 @@ class Hooks:
     ) -> Generator[None, None, None]:
         """Find out what the tests are, choose and order them: before and after other plugins do so."""
         with _usage_errors_shown(session, items):
-            if any(asked_by(item) or any(map(item.get_closest_marker, CONTAINED)) for item in items):
+            if any(map(is_contained, items)):
                 from pytest_rlregress.harness import selection
 
                 self.open()
@@ -185,12 +185,12 @@ class Hooks:
         run = self._opened
         if run is None or run.is_child:
             return
-        from pytest_rlregress.harness import inline
+        from pytest_rlregress.harness import in_process
 
-        run.inline = run.inline or inline.is_asked_for(session)
+        run.inline = run.inline or in_process.is_inline_asked_for(session)
         if run.inline:
-            inline.warn(session)
-            self._config.pluginmanager.register(inline.InlineTests(run), "rlregress-inline")
+            in_process.warn_inline(session)
+            self._config.pluginmanager.register(in_process.InlineTests(run), "rlregress-inline")
         else:
             self._protocol.begin(session)
 
@@ -212,7 +212,7 @@ class Hooks:
         shipped = _session(config).settings.hw and config.args_source != pytest.Config.ArgsSource.ARGS
         if not shipped and not type(given).__module__.startswith("xdist."):
             return given
-        from pytest_rlregress.harness.scheduling import ByGroup
+        from pytest_rlregress.harness.durations import ByGroup
 
         return ByGroup(config, log, self._protocol.pool.groups_file)
 
@@ -231,9 +231,9 @@ class Hooks:
         """Watch, in the process that it runs in, whether a test does the failing act."""
         if not (run := self._opened) or not (run.inline or run.is_child):
             return (yield)
-        from pytest_rlregress.harness import acts
+        from pytest_rlregress.harness.in_process import watch_act
 
-        return (yield from acts.watch(item))
+        return (yield from watch_act(item))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -25,8 +25,8 @@ from pytest_rlregress import remedies
 from pytest_rlregress.containment import CHANNEL
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.harness.collection import asked_by
 from pytest_rlregress.harness.items import find
-from pytest_rlregress.harness.stack_fixtures import asked_by
 
 CATALOGUE = catalogue.load([catalogue.SHIPPED])
 MUTANTS: list[Mutant] = []

@@ -2,12 +2,12 @@
 
 ``settings``          marker > command line > environment > ini
 ``session``           what one run knows: machine, profile, stack, catalogue; opened for the first test of ours
-``collection``        looks at test files as they are collected
+``collection``        which of the collected tests are contained; looks at test files as they are collected
 ``items``             what a contained test is: made once, when it is collected
-``selection``         which of them run, in which order; ``scheduling``: on which of xdist's workers
-``protocol``          one contained test, from start to report; ``inline``: in pytest's own process, for debugging
+``selection``         which of them run, in which order; ``durations``: on which of xdist's workers, and the time left
+``protocol``          one contained test, from start to report
 ``checks``            each component that tests need, tried once
-``acts``              inside the child: whether a test that came to its end did the failing act
+``in_process``        in the process that a test runs in: did it do the failing act; pytest's own, for debugging
 ``judging``           a report and the end of its process become an outcome, and that a verdict
 """
 

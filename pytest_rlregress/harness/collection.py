@@ -1,4 +1,8 @@
-"""Look at test files as they are collected: is it a shipped scenario, does its import bring the stack in, or die."""
+"""Look at what pytest collects: which tests are contained, which files are shipped, what importing them does.
+
+A contained test has a marker of ours, or asks, by itself or through other fixtures, for a fixture that uses the stack:
+such a test needs the fixture's components, and is a hardware test of a run on GPUs if the fixture computes there.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,19 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-
-from pytest_rlregress.harness.stack_fixtures import CONTAINED, STACK_FIXTURES
 
 if TYPE_CHECKING:
     from pytest_rlregress.containment import Death, Limits
     from pytest_rlregress.containment.pool import Pool
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: In a failure's folder: checks of its remedy that touch no part of the stack. They are ordinary tests of this project,
 #: and guards of a run in which the user's own function takes the remedy's place.
@@ -27,6 +32,80 @@ SLOW_MODULES = ("torch", "vllm", "ray", "transformers")
 _SHIPPED = (Path(__file__).parents[1] / "scenarios").resolve()
 #: On a test file that brings some of them into pytest's own process: which, and how long that takes.
 IMPORTED: pytest.StashKey[tuple[str, float]] = pytest.StashKey()
+#: Every fixture that uses the stack, by its name: ``uses_stack`` adds them.
+STACK_FIXTURES: dict[str, StackFixture] = {}
+#: Tests with one of these markers are contained, and those that ask for a fixture of the stack.
+CONTAINED = ("reproduces", "guards", "needs", "hw", "isolated")
+
+_DECLARED_IN = "pytest_rlregress.fixtures."
+_ASKED: pytest.StashKey[dict[str, StackFixture]] = pytest.StashKey()
+
+
+@dataclass(frozen=True)
+class StackFixture:
+    """What asking for a fixture of the stack means for a test.
+
+    Attributes:
+        needs: Components of the stack, or parts of them, as the marker ``needs`` takes them.
+        starts: The part of a component that the fixture itself starts: its check leaves it running for the tests that
+            ask for the fixture. A test needs it, too.
+        hardware: Whether it computes on the GPUs of the run, where there are any. A file on a disk does not.
+        shared: Whether it is made once a run, so that all tests that ask for it share a process, whatever their folder.
+    """
+
+    needs: tuple[str, ...] = ()
+    starts: str | None = None
+    hardware: bool = True
+    shared: bool = False
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """All that a test needs which asks for it."""
+        return (*self.needs, self.starts) if self.starts else self.needs
+
+
+def uses_stack(*needs: str, starts: str | None = None, hardware: bool = True, shared: bool = False) -> Callable[[F], F]:
+    """Say, above the function of a fixture, what asking for the fixture means for a test: see ``StackFixture``."""
+
+    def add(function: F) -> F:
+        STACK_FIXTURES[function.__name__] = StackFixture(needs, starts, hardware, shared)
+        return function
+
+    return add
+
+
+def asked_by(item: pytest.Item) -> dict[str, StackFixture]:
+    """Return the fixtures of the stack that a test asks for: in its signature, by a marker, or through other fixtures.
+
+    What ``request.getfixturevalue`` will ask for is not known, and a fixture of the same name that is not this
+    package's is none of them, unless it takes the one it stands for.
+    """
+    if _ASKED not in item.stash:
+        info: Any = getattr(item, "_fixtureinfo", None)  # a doctest of a text file has none
+        names = STACK_FIXTURES.keys() & getattr(item, "fixturenames", ())
+        found = (name for name in STACK_FIXTURES if name in names)  # in their order
+        item.stash[_ASKED] = {name: STACK_FIXTURES[name] for name in found if info and _reaches(info, name)}
+    return item.stash[_ASKED]
+
+
+def is_contained(item: pytest.Item) -> bool:
+    """Return whether a test runs in a process of its own: by a marker or by a fixture that it asks for."""
+    return bool(asked_by(item)) or any(map(item.get_closest_marker, CONTAINED))
+
+
+def is_ours(fixturedef: Any) -> bool:
+    """Return whether a fixture's definition is that of this package."""
+    return str(getattr(fixturedef.func, "__module__", "")).startswith(_DECLARED_IN)
+
+
+def _reaches(info: Any, name: str) -> bool:
+    """Return whether the name leads to this package's fixture: one that stands for it may ask for it in turn."""
+    for fixturedef in reversed(info.name2fixturedefs.get(name, ())):
+        if is_ours(fixturedef):
+            return True
+        if name not in fixturedef.argnames:
+            return False
+    return False
 
 
 def watch(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:

@@ -15,8 +15,8 @@ from pytest_rlregress.containment import ChildGroup, Limits
 from pytest_rlregress.failures import fidelity
 from pytest_rlregress.failures.catalogue import Catalogue, Failure, area_of
 from pytest_rlregress.failures.verdicts import Verdict
+from pytest_rlregress.harness.collection import StackFixture, asked_by, is_contained
 from pytest_rlregress.harness.session import Session, usage
-from pytest_rlregress.harness.stack_fixtures import CONTAINED, StackFixture, asked_by
 from pytest_rlregress.util.units import parse_memory, parse_seconds
 
 T = TypeVar("T")
@@ -116,10 +116,9 @@ def describe(item: pytest.Item, session: Session) -> ContainedTest | None:
     Raises:
         UsageError: A marker that says what is not allowed.
     """
-    fixtures = asked_by(item)
-    group = _group_of(item, fixtures)
-    if group is None:
+    if not is_contained(item):
         return None
+    fixtures = asked_by(item)
     side = usage(lambda: _side_of(item, session.catalogue))
     act = side.failure.components if side and side.name == "reproduces" else ()
     named = [*_needed_by(item), *(name for fixture in fixtures.values() for name in fixture.components)]
@@ -129,7 +128,7 @@ def describe(item: pytest.Item, session: Session) -> ContainedTest | None:
     counts = [marker.kwargs.get("count") or 1 for marker in item.iter_markers("hw")]
     return ContainedTest(
         item,
-        group,
+        _group_of(item, fixtures),
         _limits_of(item, session.limits),
         side,
         tuple(fixtures.values()),
@@ -141,11 +140,9 @@ def describe(item: pytest.Item, session: Session) -> ContainedTest | None:
     )
 
 
-def _group_of(item: pytest.Item, fixtures: dict[str, StackFixture]) -> ChildGroup | None:
+def _group_of(item: pytest.Item, fixtures: dict[str, StackFixture]) -> ChildGroup:
     marker = item.get_closest_marker("isolated")
     if marker is None:
-        if not fixtures and not any(map(item.get_closest_marker, CONTAINED)):
-            return None
         shared = [name for name, fixture in fixtures.items() if fixture.shared]
         return ChildGroup(" ".join(shared) or str(area_of(item.path)))
     unknown = marker.kwargs.keys() - set(_KEYWORDS)

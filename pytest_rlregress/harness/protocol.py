@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,9 +30,9 @@ from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.checks import ComponentChecks, is_check
 from pytest_rlregress.harness.items import ContainedTest, contained, find, limit_seconds
 from pytest_rlregress.harness.judging import Ran, conclude
-from pytest_rlregress.harness.scheduling import write_groups
 from pytest_rlregress.harness.session import Session
 from pytest_rlregress.scenarios import component_checks
+from pytest_rlregress.util.files import write_whole
 
 #: What importing a component costs most of: these modules are in the warm server when a test needs the component.
 WARM_MODULES: Mapping[str, tuple[str, ...]] = {
@@ -53,7 +54,7 @@ WARM_MODULES: Mapping[str, tuple[str, ...]] = {
     "trl": ("trl",),
 }
 #: What every child's pytest imports of the harness.
-_PRELOADED = tuple(f"pytest_rlregress.harness.{name}" for name in ("acts", "inline", "selection"))
+_PRELOADED = tuple(f"pytest_rlregress.harness.{name}" for name in ("in_process", "selection"))
 #: The checks of components that start nothing: their child stays beside the others, and locks no GPU.
 _CHECKS = ChildGroup(component_checks.GROUP)
 _TAKEN_OVER = "no report of this test: a hook of a plugin or a conftest.py took it over (pytest_runtest_protocol?)"
@@ -84,7 +85,9 @@ class Protocol:
         tests = contained(pytest_session)
         self._checks = ComponentChecks(pytest_session, self._session, self._run_check)
         self.pool.imported()
-        write_groups(self._config, {test.item.nodeid: test.group.name for test in tests})
+        if file := getattr(self._config, "workerinput", {}).get("rlregress_groups"):
+            groups = {test.item.nodeid: test.group.name for test in tests}
+            write_whole(Path(file), json.dumps(groups))  # xdist's controller reads it; every worker collects the same
         runnable = [test for test in tests if not test.group.fresh and not test.unavailable]
         self._warm = warm_modules({name for test in runnable for name in test.may_touch})
         if self._warm and not self._config.option.collectonly:

@@ -63,7 +63,7 @@ COMPONENTS: Mapping[str, Component] = {
 }
 
 #: What may be broken of a component that can be imported, by component. A test that asks for the fixture that starts it
-#: needs it (``harness.stack_fixtures``); any other test says so.
+#: needs it (``harness.collection``); any other test says so.
 PARTS: Mapping[str, str] = {
     "trl-trainer": "trl",
     "verl-trainer": "verl",

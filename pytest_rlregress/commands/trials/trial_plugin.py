@@ -26,9 +26,8 @@ from pytest_rlregress.failures.interface import describe
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.harness import items as harness_items
 from pytest_rlregress.harness import properties, session
-from pytest_rlregress.harness.collection import stable_id
+from pytest_rlregress.harness.collection import CONTAINED, stable_id
 from pytest_rlregress.harness.judging import CONCLUDED, outcome_of
-from pytest_rlregress.harness.stack_fixtures import CONTAINED
 from pytest_rlregress.records import answer, record_types
 from pytest_rlregress.records.writer import RecordWriter
 from pytest_rlregress.stack import locks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import documents
 import pytest
 
-from pytest_rlregress.harness.stack_fixtures import STACK_FIXTURES, asked_by
+from pytest_rlregress.harness.collection import STACK_FIXTURES, asked_by
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
 #: What asks nothing of the stack.
@@ -122,7 +122,7 @@ def test_ini_usefixtures_counts_as_using(pytester):
 # The real fixture and table, but for what takes long: no component to import, a missing one, a broken one.
 LIGHT = """
 from pytest_rlregress.fixtures import declare_engines
-from pytest_rlregress.harness import stack_fixtures as table
+from pytest_rlregress.harness import collection as table
 
 table.STACK_FIXTURES["gradient_of"] = table.StackFixture()
 table.STACK_FIXTURES["synced"] = table.StackFixture(hardware=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.harness.progress import RunProgress
+from pytest_rlregress.harness.durations import RunProgress
 
 TESTS = [f"scenarios/a/test_a.py::test_{number}" for number in range(4)]
 SUITE = {
@@ -33,7 +33,7 @@ def test_estimates_the_time_left_from_the_last_run(request, took, expected, said
 
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n2",), marks=pytest.mark.slow)], ids=["alone", "xdist"])
 def test_prints_progress_during_a_run(run, pytester, workers):
-    pytester.makeconftest("from pytest_rlregress.harness import progress\nprogress.EVERY_SECONDS = 0.5, 0.5")
+    pytester.makeconftest("from pytest_rlregress.harness import durations\ndurations.EVERY_SECONDS = 0.5, 0.5")
     result = run(SUITE, "--hw=cpu", ".", *workers)
     result.assert_outcomes(passed=10)
     result.stdout.fnmatch_lines(["rlregress: 9 of 10 tests in *s; running: test_slow.py::test_it (* s)"])

@@ -1,12 +1,21 @@
-"""Where a run is: now and then a line with the tests that are running and, from the last run here, the time left."""
+"""How long tests take, as pytest's cache keeps it: for the line on progress, and for the order under pytest-xdist.
+
+Under ``-n`` tests that share a contained child share a worker. Which do is known to the workers, who collect; the
+controller, who distributes, reads it from a file that they write. What takes longest begins first, or one worker would
+be left with it at the end.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from pytest_rlregress.util.units import format_duration
 
@@ -14,6 +23,16 @@ from pytest_rlregress.util.units import format_duration
 EVERY_SECONDS = 15.0, 60.0
 _SHOWN = 3
 _CACHED = "rlregress/seconds"
+#: Seconds that a test takes on two cores in files and folders of shipped scenarios that start engines and clusters.
+SHIPPED_SECONDS = {
+    "test_verl_step.py": 43.0,
+    "component_checks.py": 1.5,
+    "training": 1.1,
+    "rollout": 0.85,
+    "cluster": 0.6,
+    "weight_sync": 0.5,
+    "dependencies": 0.4,
+}
 
 
 def recorded_seconds(config: pytest.Config) -> dict[str, float]:
@@ -95,3 +114,32 @@ class RunProgress:
         longest = sorted(running.items(), key=lambda one: one[1])[:_SHOWN]
         shown = [f"{test.rpartition('scenarios/')[2]} ({format_duration(now - begun)})" for test, begun in longest]
         return said + (f"; running: {', '.join(shown)}" if shown else "")
+
+
+class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
+    """xdist's own scheduling by scope; the scope is the group of a contained test, the folder of any other."""
+
+    def __init__(self, config: pytest.Config, log: Any, file: Path) -> None:
+        super().__init__(config, log)
+        self._file = file
+        self._groups: dict[str, str] | None = None
+        self._seconds = recorded_seconds(config)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        self.workqueue.move_to_end(max(self.workqueue, key=self._expected_seconds), last=False)
+        super()._assign_work_unit(node)
+
+    def _expected_seconds(self, scope: str) -> float:
+        """Return what the tests of a scope took the last time, or would take where the shipped weights come from."""
+        return sum(self._seconds.get(test, _usual_seconds(test)) for test in self.workqueue[scope])
+
+    def _split_scope(self, nodeid: str) -> str:
+        if self._groups is None:
+            self._groups = json.loads(self._file.read_text())
+        return self._groups.get(nodeid) or str(PurePath(nodeid.partition("::")[0]).parent)
+
+
+def _usual_seconds(test: str) -> float:
+    """Return what a test takes that has not run here yet."""
+    parts = reversed(PurePath(test.partition("::")[0]).parts)
+    return next((SHIPPED_SECONDS[part] for part in parts if part in SHIPPED_SECONDS), 0.2)

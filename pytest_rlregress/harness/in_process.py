@@ -1,0 +1,182 @@
+"""Hooks of the process that a contained test runs in: a child's or, for debugging, pytest's own (``--rl-inline``)."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Generator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pytest_rlregress.containment import CHANNEL
+from pytest_rlregress.containment.reports import decides
+from pytest_rlregress.failures.interface import DidNotAct, describe_of
+from pytest_rlregress.harness import OPENED
+from pytest_rlregress.harness.collection import STACK_FIXTURES
+from pytest_rlregress.harness.items import contained, find
+from pytest_rlregress.harness.judging import conclude, outcome_of
+from pytest_rlregress.harness.session import Session
+
+#: Packages that do nothing of an act, besides Python's own.
+_HARNESS = ("pytest_rlregress", "pytest", "_pytest", "pluggy")
+#: Calls after which it is no Python code here that acts, by module: of another process, of a native library.
+_ELSEWHERE = {
+    "_imp": {"create_dynamic"},
+    "posix": {"fork", "forkpty", "posix_spawn", "posix_spawnp", "system"},
+    "_posixsubprocess": {"fork_exec"},
+    "socket": {"connect", "connect_ex", "send", "sendall"},
+}
+#: What tests lack that run in pytest's own process.
+PROTECTION = (
+    "contained tests run in this process: a crash or a hang ends the session; limits on time and memory, the check for "
+    "leaks and the locks on GPUs are off; isolated(env=…) sets variables in an interpreter that is not new"
+)
+
+_DEBUGGERS = {"--pdb": "usepdb", "--trace": "trace"}
+_SHOW_SET_UP = {"--setup-only": "setuponly", "--setup-show": "setupshow"}
+
+
+def watch_act(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that reproduces a failure, raised nothing and did not act: it would be called ``absent``.
+
+    Around ``pytest_runtest_call``. The sign of an act is a call into an installed package, or to another process; where
+    the test needs no component, any call. Calls are looked at, in threads that the test starts too, until one is that
+    sign; not where a profiler looks at them.
+    """
+    test = find(item)
+    if test is None or not test.reproduces or not isinstance(item, pytest.Function) or sys.getprofile():
+        return (yield)
+    act = _Act(inspect.unwrap(item.function), any_call=not test.components)
+    threading.setprofile(act.look)
+    sys.setprofile(act.look)
+    try:
+        result = yield
+    finally:
+        threading.setprofile(None)
+        act.ended = True
+        sys.setprofile(None)
+    if not act.seen:
+        called = f"nothing installed, though it needs {', '.join(test.components)}" if test.components else "nothing"
+        raise DidNotAct(f"the test did not act: it raised nothing, and called {called}")
+    return result
+
+
+class _Act:
+    """Looks at the calls in a test's body, until one is the sign of its act.
+
+    Attributes:
+        seen: Whether one was.
+        ended: Set when the test has ended, for threads that go on.
+    """
+
+    def __init__(self, body: Any, *, any_call: bool) -> None:
+        self._code, self._any_call = getattr(body, "__code__", None), any_call
+        self._own = getattr(body, "__module__", "")
+        self._begun = self.seen = self.ended = False
+
+    def look(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Take one event of ``sys.setprofile``."""
+        if self.seen or self.ended:
+            sys.setprofile(None)
+        elif frame.f_code is self._code:
+            self._begun = event != "return"
+            self.seen = event == "c_call" and self._is_sign(_module_of(argument), argument.__name__)
+        elif self._begun and event == "call":
+            self.seen = self._is_sign(frame.f_globals.get("__name__") or "")
+        elif self._begun and event == "c_call":
+            self.seen = self._is_sign(_module_of(argument), argument.__name__)
+
+    def _is_sign(self, module: str, function: str = "") -> bool:
+        package = module.partition(".")[0]
+        installed = module != self._own and package not in (*_HARNESS, "", *sys.stdlib_module_names)
+        return self._any_call or installed or function in _ELSEWHERE.get(module, ())
+
+
+def _module_of(function: Any) -> str:
+    """Return the module of a function written in C: its own, or that of the object or class that it belongs to."""
+    owner = getattr(function, "__self__", None)
+    owners = (function, owner, type(owner))
+    return next((found for one in owners if isinstance(found := getattr(one, "__module__", None), str)), "")
+
+
+def check_that_fixture_may_run(request: pytest.FixtureRequest) -> None:
+    """Fail a test whose fixture would import the stack here, which only a child may, or this process if asked to."""
+    session = request.config.stash.get(OPENED, None)
+    if CHANNEL in request.config.stash or (session is not None and session.inline):
+        return
+    name, asking = request.fixturename, getattr(request, "_parent_request", None)
+    while asking is not None and asking.fixturename in STACK_FIXTURES:  # not what the one that was asked for needs
+        name, asking = asking.fixturename, getattr(asking, "_parent_request", None)
+    needs = ", ".join(f'"{component}"' for component in STACK_FIXTURES[str(name)].components)
+    pytest.fail(
+        f"the fixture {name!r} uses the stack, which is not imported into pytest's own process. What "
+        "request.getfixturevalue() asks for does not show before the test runs: name the fixture in the test's "
+        f'signature or in @pytest.mark.usefixtures("{name}"), or mark the test @pytest.mark.needs({needs}).',
+        pytrace=False,
+    )
+
+
+def is_inline_asked_for(session: pytest.Session) -> bool:
+    """Return whether an option needs the contained tests that are selected in pytest's own process.
+
+    Raises:
+        pytest.UsageError: An option that does not reach into children and isn't a debugger's.
+    """
+    config, tests = session.config, contained(session)
+    given = [name for name, where in {**_DEBUGGERS, **_SHOW_SET_UP}.items() if config.getoption(where, False)]
+    # In one of xdist's workers nobody would see what these show.
+    if not given or not tests or config.option.collectonly or hasattr(config, "workerinput"):
+        return False
+    if given[0] in _DEBUGGERS:
+        return True
+    raise pytest.UsageError(
+        f"{given[0]} does not reach into contained tests, of which {len(tests)} are selected: run them in pytest's own "
+        "process with --rl-inline."
+    )
+
+
+def warn_inline(session: pytest.Session) -> None:
+    """Say that protection is off."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    planned = session.config.getoption("setupplan", False)  # a plan runs nothing
+    if reporter is not None and not planned and contained(session):
+        reporter.ensure_newline()
+        reporter.write_line(f"rlregress: {PROTECTION}", yellow=True)
+
+
+class InlineTests:
+    """The hooks of contained tests that run in pytest's own process."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Set the variables of a test's marker, until it has ended."""
+        test = find(item)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in test.group.environment if test else ():
+                patch.setenv(name, value)
+            return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skip a test that cannot run here."""
+        if (test := find(item)) and test.unavailable:
+            pytest.skip(test.unavailable)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Judge the report that decides a test, unless its body was not run or somebody stepped through it."""
+        report = yield
+        unjudged = item.config.getoption("setuponly", False) or item.config.getoption("trace", False)
+        if (test := find(item)) and decides(report) and not unjudged:
+            if call.excinfo is not None:
+                report.rlregress_exception = describe_of(item, call.excinfo)  # type: ignore[attr-defined]
+            conclude(test, outcome_of(report, None), report, self._session)
+        return report
