@@ -24,17 +24,17 @@ def main() -> None:
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from pytest_rlregress.fixtures import arithmetic, ray_cluster, step_prompts, tiny_qwen, training_step
+    from pytest_rlregress.fixtures import arithmetic, ray_cluster, rollout_actor, step_rollout, tiny_qwen, training_step
 
     torch.set_num_threads(1)  # a model this small gains nothing from a second one, and Ray gives the engine one too
     qwen = tiny_qwen.build()
     tokenizer = qwen.tokenizer()
     settings = training_step.StepSettings()
-    questions = arithmetic.problems(settings.prompts, settings.response_length)
-    prompts = [step_prompts.text_prompt(question, tokenizer) for question in questions]
+    prompts = step_rollout.text_prompts(settings, tokenizer, 0)
+    questions = [prompt.problem for prompt in prompts]
     training_step.draw_prompts = lambda *_: prompts
     training_step.ending_ids = lambda *_: [tokenizer.eos_token_id]  # in TRL below nothing ends a completion
-    ours: list[dict[str, float]] = []
+    ours: list[float] = []
     theirs: list[float] = []
 
     class Alternate(TrainerCallback):
@@ -55,8 +55,8 @@ def main() -> None:
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        ray_cluster.start(say=print) as cluster,
-        training_step.start(qwen, cluster, settings, print) as step,
+        ray_cluster.start(say=print),
+        rollout_actor.start(qwen.directory, print, max_model_len=settings.max_model_len) as engine,
     ):
         arguments = GRPOConfig(
             output_dir=folder,
@@ -88,20 +88,16 @@ def main() -> None:
             train_dataset=Dataset.from_list([{"prompt": q.messages, "answer": q.answer} for q in questions]),
             processing_class=tokenizer,
             callbacks=[
-                Alternate(training_step.train(qwen.model().train(), tokenizer, step.engine, settings, WARM + STEPS))
+                Alternate(
+                    training_step.train(qwen.model().train(), qwen.model(), tokenizer, engine, settings, WARM + STEPS)
+                )
             ],
         ).train()
 
     theirs_median = statistics.median(theirs[WARM:])
-    ours_median = statistics.median(sum(seconds.values()) for seconds in ours[WARM:])
-    phases = {
-        phase: statistics.median(seconds[phase] for seconds in ours[WARM:]) for phase in ("generate", "train", "sync")
-    }
+    ours_median = statistics.median(ours[WARM:])
     longest = max(len(prompt.ids) for prompt in prompts)
     print(f"\nA warm step, median of {STEPS}, alternating; prompts of up to {longest} tokens:")
     print(f"  TRL GRPOTrainer   {1000 * theirs_median:7.1f} ms")
-    print(
-        f"  miniature step    {1000 * ours_median:7.1f} ms  "
-        + ", ".join(f"{k} {1000 * v:.1f}" for k, v in phases.items())
-    )
+    print(f"  miniature step    {1000 * ours_median:7.1f} ms")
     print(f"  miniature / TRL   {ours_median / theirs_median:7.2f}     (wanted: at most 1)")

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from verl import DataProto
 
-from pytest_rlregress.fixtures import step_batch, step_prompts, tiny_qwen, training_step
+from pytest_rlregress.fixtures import step_rollout, tiny_qwen, training_step
 from pytest_rlregress.fixtures.completions import Completion
 
 settings = training_step.StepSettings(prompt_kind="random")
 model = tiny_qwen.build("sharp").model()
 vocabulary = range(model.config.vocab_size)
-ends = vocabulary[:: step_prompts.END_EVERY]
+ends = vocabulary[:: step_rollout.END_EVERY]
 draw = random.Random(0)
 
 
@@ -29,12 +29,12 @@ def sample(prompt):
     return Completion(list(prompt), ids[len(prompt) :], logprobs, reason)
 
 
-prompts = step_prompts.random_prompts(settings, len(vocabulary), step=0)
+prompts = step_rollout.random_prompts(settings, len(vocabulary), step=0)
 prompts = [prompt for prompt in prompts for _ in range(settings.samples_per_prompt)]
 completions = [sample(prompt.ids) for prompt in prompts]
 rewards = torch.tensor([prompt.reward(done.ids) for prompt, done in zip(prompts, completions, strict=True)])
 advantages = training_step.group_advantages(rewards, settings.samples_per_prompt)
-tensors = step_batch.to_batch(completions, rewards, advantages, settings).to("cpu")
+tensors = step_rollout.to_batch(completions, rewards, advantages, settings).to("cpu")
 mask = tensors["response_mask"]
 with torch.no_grad():  # what the trainer computes before its first update
     tensors["old_log_probs"] = training_step.completion_logprobs(model, tensors, settings) * mask

@@ -14,7 +14,7 @@ from pytest_rlregress.fixtures.step_measurements import MINIATURE, Key, Run
 
 if TYPE_CHECKING:
     from pytest_rlregress.fixtures.tiny_qwen import TinyQwen
-    from pytest_rlregress.fixtures.training_step import TrainingStep
+    from pytest_rlregress.fixtures.trainer_step import TrainingStep
     from pytest_rlregress.fixtures.trl_step import TrlRun, TrlStep
 
 #: Changes a fresh model in place.

@@ -64,7 +64,7 @@ def test_rejects_text_longer_than_the_model_allows(trainer_step):
 
 
 def test_text_wants_a_tokenizer_of_all_ids(tiny_qwen):
-    from pytest_rlregress.fixtures.step_prompts import ending_ids
+    from pytest_rlregress.fixtures.step_rollout import ending_ids
 
     with pytest.raises(
         ValueError, match="prompt_kind is 'text': allowed only with a tokenizer of each of the model's 152"

@@ -53,7 +53,7 @@ def test_sound_advantages_of_any_profile_are_called_normalised(profile):
 def test_batch_is_laid_out_as_in_verl():
     import torch
 
-    from pytest_rlregress.fixtures.step_batch import to_batch
+    from pytest_rlregress.fixtures.step_rollout import to_batch
     from pytest_rlregress.fixtures.step_settings import StepSettings
     from pytest_rlregress.fixtures.vllm_engine import Completion
 

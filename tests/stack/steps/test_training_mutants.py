@@ -23,13 +23,13 @@ KINDS = ["text", "random"]
 @pytest.fixture
 def text_mutant(training_step, monkeypatch):
     """``text_mutant(message, name=function)``: put a faulty function in its module and expect that complaint."""
-    from pytest_rlregress.fixtures import step_prompts
+    from pytest_rlregress.fixtures import step_rollout
     from pytest_rlregress.fixtures import training_step as module
     from pytest_rlregress.fixtures.step_record import check
 
     def mutant(message, kind="text", step=training_step, **faults):
         for name, fault in faults.items():
-            owner = step_prompts if name in ("text_prompts", "text_reward") else module
+            owner = step_rollout if name in ("text_prompts", "text_reward") else module
             monkeypatch.setattr(owner, name, fault)
         records = step.run(steps=1, prompt_kind=kind)
         with pytest.raises(AssertionError, match=f"^step 1: {message}"):
@@ -139,12 +139,12 @@ def test_rejects_attention_to_padding(mutant, module):
 
 @pytest.mark.parametrize("fault", [lambda ids: [ids[0], *ids], lambda ids: ids[:-3]], ids=["doubled", "no answer turn"])
 def test_rejects_a_prompt_that_is_not_from_the_template(text_mutant, fault):
-    from pytest_rlregress.fixtures import step_prompts
+    from pytest_rlregress.fixtures import step_rollout
 
     def text_prompts(*args):
         return [replace(prompt, ids=fault(prompt.ids)) for prompt in sound(*args)]
 
-    sound = step_prompts.text_prompts
+    sound = step_rollout.text_prompts
     text_mutant("the prompt of completion .* has the tokens", text_prompts=text_prompts)
 
 
@@ -158,14 +158,14 @@ def test_rejects_rewards_for_control_tokens(text_mutant):
 
 
 def test_rejects_the_reward_of_another_prompt(text_mutant):
-    from pytest_rlregress.fixtures import step_prompts
+    from pytest_rlregress.fixtures import step_rollout
 
     def text_prompts(*args):
         prompts = sound(*args)
         rotated = [*prompts[1:], prompts[0]]
         return [replace(prompt, reward=other.reward) for prompt, other in zip(prompts, rotated, strict=True)]
 
-    sound = step_prompts.text_prompts
+    sound = step_rollout.text_prompts
     text_mutant("the reward of completion .* is", text_prompts=text_prompts)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from installed import TESTS
 
-from pytest_rlregress.fixtures import step_properties, verl_process, verl_record, verl_settings, verl_step
+from pytest_rlregress.fixtures import step_properties, step_record, verl_process, verl_record, verl_settings, verl_step
 from pytest_rlregress.fixtures.step_record import StepSettings
 from pytest_rlregress.stack import InterfaceMissing
 
@@ -86,13 +86,7 @@ def trainer():
 
 def find_red(record):
     """Return the properties of a step that do not hold."""
-    limits = step_properties.StepLimits(TOLERANCE)
-    seen = {name: one for name, one in record.properties.items() if name not in record.not_seen}
-    return {
-        name
-        for name, (fields, check) in seen.items()
-        if any(getattr(record, field) is None for field in fields) or list(check(record, limits))
-    }
+    return {name for name, _ in step_record.find_complaints(record, TOLERANCE)}
 
 
 @long_run
