@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress.fixtures import declare_engines, declare_ray, declare_run, declare_steps
-from pytest_rlregress.harness import OPENED, collection, properties, settings
+from pytest_rlregress.harness import OPENED, collection, settings
 from pytest_rlregress.harness.collection import STACK_FIXTURES, is_contained, is_ours
 
 if TYPE_CHECKING:
@@ -238,8 +238,11 @@ class Hooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Open the session for the first verdict that one of xdist's workers sends: they alone know the tests."""
-        found = properties.read(report).keys() if self._opened is None and hasattr(report, "node") else set()
-        if {"verdict", "checks"} & found:
+        if self._opened is not None or not hasattr(report, "node"):
+            return
+        from pytest_rlregress.harness.judging import read_properties
+
+        if {"verdict", "checks"} & read_properties(report).keys():
             manager = self._config.pluginmanager
             before = manager.get_plugins()
             self.open()

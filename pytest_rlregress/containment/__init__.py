@@ -9,12 +9,11 @@ It takes and gives plain values: of a run, a documented failure and a verdict it
 ``child_config``      the options and plugins of that pytest
 ``leaks``             inside the child: what a test left behind
 ``child``             this process' handle on a contained child: watches its limits, tells how it ended
-``reports``           what a child sent, and the report of a test whose process did not live to write one
 
 What they look at:
 
 ``stacks``            Python and native stacks of a process and its descendants
-``post_mortem``       of a dead process: its native libraries, whether memory ran out
+``post_mortem``       of a dead process: a text on its death, its native libraries, whether memory ran out
 ``leftovers``         the session's temporary folder, and shared memory that nobody needs any more
 
 ``pytest_rlregress.hardware.gpu_lock`` and ``pytest_rlregress.hardware.gpu_memory`` give a GPU to one process at a time

@@ -1,4 +1,4 @@
-"""Explain a death: the native libraries that the process had mapped, and whether memory ran out."""
+"""Explain a death: a text of all that is known, the native libraries that were mapped, whether memory ran out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from pytest_rlregress.containment import Death
 from pytest_rlregress.util.files import text_or_nothing
 
 _LINES = 15
@@ -27,6 +28,36 @@ _LIBRARIES = {
     "flash-attn": (r"/(flash_attn|_vllm_fa)[^/]*\.so$", ""),
     "flashinfer": (r"/flashinfer.*\.so$", ""),
 }
+#: Lines of a dead process' output that stand in the text on its death.
+LAST_LINES = 10
+# What runs the test, in faulthandler's stacks and in py-spy's.
+_RUNNER = re.compile(
+    r"(?:^.*(?:/_pytest/|/pluggy/|/pytest_rlregress/containment/|File \"<string>\""
+    r"|\((?:_pytest|pluggy|pytest_rlregress/containment)/).*\n)+",
+    re.MULTILINE,
+)
+# Where faulthandler begins: for a fault, for a thread of a process that hangs.
+_STACK = re.compile(r"^(Fatal Python error: |Thread 0x|Current thread 0x)", re.MULTILINE)
+
+
+def describe_death(death: Death) -> tuple[str, str]:
+    """Describe a death in one text, with the last lines of its output; return the whole output beside it."""
+    found = _STACK.search(death.log)
+    output, stack = (death.log[: found.start()], death.log[found.start() :]) if found else (death.log, "")
+    last = "\n".join(output.splitlines()[-LAST_LINES:])  # such as what abort() was called for
+    sections = [*([("last output", last)] if last else []), *death.sections]
+    text = "\n".join(part for part in (death.message, without_runner(stack)) if part)
+    return "\n".join([text, *(titled(title, section) for title, section in sections)]), output
+
+
+def titled(title: str, text: str) -> str:
+    """Return a text under a line with its title, without the frames of pytest."""
+    return f"{f' {title} ':-^80}\n{without_runner(text)}"
+
+
+def without_runner(stacks: str) -> str:
+    """Leave out the frames of pytest, which are the same in every test's stacks."""
+    return _RUNNER.sub("        … pytest\n", f"{stacks.rstrip()}\n").rstrip()
 
 
 def libraries(maps: str) -> str:

@@ -14,7 +14,8 @@ import pytest
 from pytest_rlregress.fixtures.step_measurements import Key, Run, key_of, note_run
 from pytest_rlregress.goldens.comparison import compare, list_moved, tolerances
 from pytest_rlregress.goldens.golden import Golden, find, find_nearest
-from pytest_rlregress.harness import properties, session
+from pytest_rlregress.harness import session
+from pytest_rlregress.harness.judging import add_properties
 
 if TYPE_CHECKING:
     from pytest_rlregress.goldens.steps import Alter, RecordableStep
@@ -51,13 +52,13 @@ def compare_or_record(step: RecordableStep, item: pytest.Item, say: Callable[[st
         note_run(item, key, one)
     if new:
         draft = msgspec.json.encode(measure(step, key, runs, say)).decode()
-        properties.add(item, golden_draft=draft, hardware=run.profile.id)
+        add_properties(item, golden_draft=draft, hardware=run.profile.id)
         return
     golden = find(folder, step.name, key)
     if golden is None:
         _skip(item, step.name, key, find_nearest(folder, step.name, key))
     # Without a marker hw, which would keep it from a CPU: it is a test of the hardware.
-    properties.add(item, hardware=run.profile.id)
+    add_properties(item, hardware=run.profile.id)
     found = compare(golden, step.settings, runs)
     wrong, notes = list(found.differences), list(found.notes)
     if wrong:
@@ -122,4 +123,4 @@ def _skip(item: pytest.Item, step: str, key: Key, near: Key | None) -> NoReturn:
 
 def _note(item: pytest.Item, state: str, step: str, key: Key, **more: object) -> None:
     text = json.dumps({"state": state, "step": step, "key": asdict(key), **more}, allow_nan=False)
-    properties.add(item, golden=text)
+    add_properties(item, golden=text)

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_rlregress.goldens.comparison import compare, list_moved
 from pytest_rlregress.goldens.golden import Golden, GoldenError, find
-from pytest_rlregress.harness import properties
+from pytest_rlregress.harness.judging import take_property
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.git import GitError, git, run_git
@@ -44,7 +44,7 @@ class Recording:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a measured golden off its report: it isn't a property of the test."""
-        draft = properties.take(report, "golden_draft")
+        draft = take_property(report, "golden_draft")
         if draft and report.when == "call":
             self._drafts.append(msgspec.json.decode(draft, type=Golden))
 

@@ -5,10 +5,10 @@
 ``collection``        which of the collected tests are contained; looks at test files as they are collected
 ``items``             what a contained test is: made once, when it is collected
 ``selection``         which of them run, in which order; ``durations``: on which of xdist's workers, and the time left
-``protocol``          one contained test, from start to report
+``protocol``          one contained test, from start to report; takes what its child sends
 ``checks``            each component that tests need, tried once
 ``in_process``        in the process that a test runs in: did it do the failing act; pytest's own, for debugging
-``judging``           a report and the end of its process become an outcome, and that a verdict
+``judging``           a report and the end of its process become an outcome, that a verdict, and that a report again
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Checks of the components: has each one that tests need tried once, before them; says which broken one blocks a test.
+"""Checks of the components: has each one that tests need tried once, before them; says which broken one blocks a test,
+and what the warm server imports for them.
 
 The tests in ``component_checks`` are the checks. One that starts a fixture runs in the child of a test that asks for
 the fixture, and leaves it running there; the others share a child of their own. Under xdist each worker checks what its
@@ -16,15 +17,42 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment import ChildGroup
-from pytest_rlregress.containment.reports import decides, make_skipped, received
 from pytest_rlregress.failures.verdicts import Outcome, first_line
-from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.items import ContainedTest, contained, describe_all
-from pytest_rlregress.harness.judging import Ran, is_documented
+from pytest_rlregress.harness.judging import (
+    Ran,
+    add_properties,
+    decides,
+    is_documented,
+    make_skipped,
+    read_properties,
+    received,
+    take_property,
+)
 from pytest_rlregress.harness.session import Session
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.scenarios.component_checks import FILE
 from pytest_rlregress.stack import COMPONENTS, PARTS, missing
+
+#: What importing a component costs most of: these modules are in the warm server when a test needs the component.
+WARM_MODULES: Mapping[str, tuple[str, ...]] = {
+    "torch": ("torch",),
+    "transformers": ("transformers", "transformers.models.qwen2.modeling_qwen2"),
+    "tokenizers": ("tokenizers",),
+    "tensordict": ("tensordict",),
+    "verl": ("verl.protocol",),
+    "ray": ("ray",),
+    "vllm": (
+        "vllm",
+        "vllm.entrypoints.llm",
+        # An engine imports these only as it starts.
+        "vllm.v1.worker.cpu_model_runner",
+        "vllm.v1.worker.gpu_worker",
+        "vllm.model_executor.layers.quantization.online.base",
+        "vllm.model_executor.models.qwen2",
+    ),
+    "trl": ("trl",),
+}
 
 
 @dataclass(frozen=True)
@@ -124,7 +152,7 @@ class ComponentChecks:
             outcome = Outcome("skipped", message=outcome.lacks)
         config = self._pytest_session.config
         for report in ran.reports:
-            properties.add(report, component=name, note="" if report.passed else _evidence(outcome))
+            add_properties(report, component=name, note="" if report.passed else _evidence(outcome))
             if report.failed and outcome.kind == "skipped":
                 make_skipped(report, check.item, outcome.message)
             self._reports.append(config.hook.pytest_report_to_serializable(config=config, report=report))
@@ -135,6 +163,11 @@ class ComponentChecks:
         nodeid = f"pytest_rlregress/scenarios/{FILE.name}"
         module: Any = pytest.Module.from_parent(self._pytest_session, path=FILE, nodeid=nodeid)
         return {test.item.name: test for test in describe_all(module.collect(), self._session)}
+
+
+def warm_modules(components: set[str]) -> tuple[str, ...]:
+    """Return the modules that a warm server imports for tests that need these components."""
+    return tuple(module for name, modules in WARM_MODULES.items() if name in components for module in modules)
 
 
 def is_check(test: ContainedTest) -> bool:
@@ -158,8 +191,8 @@ def log_reports(config: pytest.Config, report: pytest.TestReport, known: Collect
     Args:
         known: Components whose checks were logged: by now, by another of xdist's workers.
     """
-    found, known = properties.take(report, "checks"), {*known}
+    found, known = take_property(report, "checks"), {*known}
     for data in json.loads(found) if found else ():
         made = received(config, data)
-        if properties.read(made)["component"] not in known:
+        if read_properties(made)["component"] not in known:
             config.hook.pytest_runtest_logreport(report=made)

@@ -156,7 +156,7 @@ class ModuleThatDied(pytest.Module):
 
     def collect(self) -> list[pytest.Item]:
         """Say how the process died, as an error of collection."""
-        from pytest_rlregress.containment.reports import describe_death
+        from pytest_rlregress.containment.post_mortem import describe_death
 
         text, _ = describe_death(self.death)
         raise self.CollectError(f"{self.path}: import of the test module: {text}")

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment import CHANNEL
-from pytest_rlregress.containment.reports import decides
 from pytest_rlregress.failures.interface import DidNotAct, describe_of
 from pytest_rlregress.harness import OPENED
 from pytest_rlregress.harness.collection import STACK_FIXTURES
 from pytest_rlregress.harness.items import contained, find
-from pytest_rlregress.harness.judging import conclude, outcome_of
+from pytest_rlregress.harness.judging import conclude, decides, outcome_of
 from pytest_rlregress.harness.session import Session
 
 #: Packages that do nothing of an act, besides Python's own.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import re
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,45 +16,28 @@ import pytest
 
 from pytest_rlregress.containment import NO_DIAGNOSTICS, ChildGroup, Death, key_of
 from pytest_rlregress.containment.pool import ContainmentError, Pool
-from pytest_rlregress.containment.reports import (
-    ChildMessages,
-    add_diagnostics,
+from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.harness.checks import ComponentChecks, is_check, warm_modules
+from pytest_rlregress.harness.items import ContainedTest, contained, find, limit_seconds
+from pytest_rlregress.harness.judging import (
+    CAPTURED,
+    Ran,
+    add_properties,
+    add_to_text,
+    conclude,
     decides,
     died,
     drop_output,
     drop_start_up,
     fold_subtests,
+    received,
     skipped,
     torn_down,
 )
-from pytest_rlregress.failures.verdicts import Outcome
-from pytest_rlregress.harness import properties
-from pytest_rlregress.harness.checks import ComponentChecks, is_check
-from pytest_rlregress.harness.items import ContainedTest, contained, find, limit_seconds
-from pytest_rlregress.harness.judging import Ran, conclude
 from pytest_rlregress.harness.session import Session
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.util.files import write_whole
 
-#: What importing a component costs most of: these modules are in the warm server when a test needs the component.
-WARM_MODULES: Mapping[str, tuple[str, ...]] = {
-    "torch": ("torch",),
-    "transformers": ("transformers", "transformers.models.qwen2.modeling_qwen2"),
-    "tokenizers": ("tokenizers",),
-    "tensordict": ("tensordict",),
-    "verl": ("verl.protocol",),
-    "ray": ("ray",),
-    "vllm": (
-        "vllm",
-        "vllm.entrypoints.llm",
-        # An engine imports these only as it starts.
-        "vllm.v1.worker.cpu_model_runner",
-        "vllm.v1.worker.gpu_worker",
-        "vllm.model_executor.layers.quantization.online.base",
-        "vllm.model_executor.models.qwen2",
-    ),
-    "trl": ("trl",),
-}
 #: What every child's pytest imports of the harness.
 _PRELOADED = tuple(f"pytest_rlregress.harness.{name}" for name in ("in_process", "selection"))
 #: The checks of components that start nothing: their child stays beside the others, and locks no GPU.
@@ -173,9 +158,12 @@ class Protocol:
             death = child.await_ready(messages, self._session.limits)
             waited = time.monotonic() - begun
             death = death or child.run(key_of(test.item), following, test.limits, messages)
-            diagnostics = add_diagnostics(messages.reports, child.diagnostics)
-            failed = death is not None or any(_may_run_again(test.item, report) for report in messages.reports)
-            again = reruns > 0 and failed
+            if (failed := next((report for report in messages.reports if report.failed), None)) is not None:
+                diagnostics = child.diagnostics
+                add_to_text(failed, diagnostics.texts)
+            again = reruns > 0 and (
+                death is not None or any(_may_run_again(test.item, one) for one in messages.reports)
+            )
             if death is not None:
                 self.pool.drop(group)
             elif messages.retired:
@@ -188,7 +176,7 @@ class Protocol:
         if death is None and not messages.reports and not messages.errors:
             messages.errors.append(_TAKEN_OVER)
         if death is not None or messages.errors:
-            messages.reports.append(died(test.item, messages, death))
+            messages.reports.append(died(test.item, messages.reports, messages.errors, death))
         messages.reports[0].duration += waited  # the imports of the stack, for --durations
         return Ran(messages.reports, death, diagnostics, again)
 
@@ -222,7 +210,7 @@ class Protocol:
                 verdict = report.user_properties[before:]
         made = self._checks.take_reports()
         if made:
-            properties.add(reports[0], checks=json.dumps(made))
+            add_properties(reports[0], checks=json.dumps(made))
         for report in reports:
             drop_start_up(report)
             if self._config.option.capture == "no":
@@ -247,9 +235,56 @@ class Protocol:
         self.pool.close(politely=not self._stopped)
 
 
-def warm_modules(components: set[str]) -> tuple[str, ...]:
-    """Return the modules that a warm server imports for tests that need these components."""
-    return tuple(module for name, modules in WARM_MODULES.items() if name in components for module in modules)
+class ChildMessages:
+    """Collects what a child sends while it runs one test: reports, with the output that belongs to each, and errors."""
+
+    def __init__(self, item: pytest.Item, say: Callable[[str], None], note: Callable[[str], None]) -> None:
+        self.reports: list[pytest.TestReport] = []
+        self.errors: list[str] = []
+        #: Why the child is to be given up after this test; "" if it is not.
+        self.retired = ""
+        self._item, self._say, self._note = item, say, note
+        self._captured: list[tuple[str, str]] = []
+
+    def __call__(self, kind: str, value: Any) -> None:
+        """Take one message.
+
+        Raises:
+            KeyboardInterrupt, pytest.exit.Exception: The test asked for the end of the run.
+        """
+        hook = self._item.config.hook
+        if kind == "report":
+            data, output = value
+            report = received(self._item.config, data)
+            report.nodeid, report.location = self._item.nodeid, self._item.location  # the names that it has here
+            self._captured += [(f"{CAPTURED} {report.when}", output)] if output else []
+            report.sections = [*self._captured, *((title, text) for title, text in report.sections)]
+            self.reports.append(report)
+        elif kind == "warning":
+            *about, nodeid, location = value
+            recorded = {"nodeid": nodeid, "when": "runtest", "location": location}
+            hook.pytest_warning_recorded.call_historic(kwargs={"warning_message": _warning(*about), **recorded})
+        elif kind == "say":
+            self._say(value)
+        elif kind == "note":
+            self._note(value)
+        elif kind == "exit":
+            message, returncode = value
+            if message is None:
+                raise KeyboardInterrupt(f"in {self._item.nodeid}")
+            pytest.exit(message, returncode)
+        elif kind == "retire":
+            self.retired = value
+        elif kind == "error":
+            self.errors.append(value)
+
+
+def _warning(name: str, text: str, filename: str, lineno: int) -> warnings.WarningMessage:
+    """Return a warning from a child, without importing the module that its category comes from."""
+    category: Any = getattr(builtins, name.removeprefix("builtins."), None)
+    if category is None:
+        category, text = UserWarning, f"{name}: {text}"
+    return warnings.WarningMessage(category(text), category, filename, lineno)
 
 
 def _not_run(test: ContainedTest, why: Outcome) -> Ran:

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 
-from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.checks import log_reports
 from pytest_rlregress.harness.collection import stable_id
+from pytest_rlregress.harness.judging import read_properties
 from pytest_rlregress.records.record_types import HarnessProperties, RawStatus, RecordedTest, Status
 
 Report: TypeAlias = pytest.TestReport | pytest.CollectReport
@@ -75,7 +75,7 @@ class RunResults:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the report of a test's phase; before, log the checks of components that were made for the test."""
         log_reports(self._config, report, self._checked)
-        self._checked.add(properties.read(report).get("component", ""))
+        self._checked.add(read_properties(report).get("component", ""))
         self._reports.setdefault(report.nodeid, []).append(report)
         self.locations[report.nodeid] = report.location[:2]
         self.note([report.nodeid])
@@ -152,7 +152,7 @@ def _read_properties(reports: Reports) -> HarnessProperties:
     """Collect what the harness put on the reports of a test."""
     found: dict[str, Any] = {}
     for report in reports:
-        found |= properties.read(report)
+        found |= read_properties(report)
     for name in _OBJECTS:
         if name in found:
             try:  # NaN and infinity become null

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress import hardware
-from pytest_rlregress.containment.reports import decides
 from pytest_rlregress.failures import fidelity
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.fixtures.step_measurements import Key
-from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.collection import is_shipped
+from pytest_rlregress.harness.judging import decides, read_properties
 from pytest_rlregress.harness.selection import SAID
 from pytest_rlregress.records import answer, run_context
 from pytest_rlregress.records.reader import find_last, list_gone
@@ -66,7 +65,7 @@ class Terminal:
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Show a verdict's word and letter in pytest's own categories, so that its counts hold."""
-        found = properties.read(report)
+        found = read_properties(report)
         verdict = found.get("verdict")
         if "component" in found and decides(report):
             return _CHECKED[report.outcome]

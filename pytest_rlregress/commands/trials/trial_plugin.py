@@ -25,9 +25,9 @@ from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.interface import describe
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.harness import items as harness_items
-from pytest_rlregress.harness import properties, session
+from pytest_rlregress.harness import session
 from pytest_rlregress.harness.collection import CONTAINED, stable_id
-from pytest_rlregress.harness.judging import CONCLUDED, outcome_of
+from pytest_rlregress.harness.judging import CONCLUDED, add_properties, outcome_of, read_properties
 from pytest_rlregress.records import answer, record_types
 from pytest_rlregress.records.writer import RecordWriter
 from pytest_rlregress.stack import locks
@@ -167,7 +167,7 @@ class TrialPlugin:
                     _add(report, outcome)
         elif report.when == "call" or not report.passed:
             outcome, named = item.stash[CONCLUDED]
-            if properties.read(report).get("verdict", outcome.kind) in GOOD_VERDICTS:
+            if read_properties(report).get("verdict", outcome.kind) in GOOD_VERDICTS:
                 self._good.add(report.nodeid)
             _add(report, outcome, ",".join(named))
 
@@ -175,7 +175,7 @@ class TrialPlugin:
 def _add(report: Any, outcome: Outcome, named: str = "") -> None:
     """Add what came out of a test to its report, for the record."""
     kept = replace(outcome, log=outcome.log[-LOG:])
-    properties.add(report, outcome=json.dumps(asdict(kept)), named=named)
+    add_properties(report, outcome=json.dumps(asdict(kept)), named=named)
 
 
 def _record_conftest(folder: Path, test: str, error: BaseException) -> None:
