@@ -84,7 +84,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
     """Keep the stack out of pytest's own process: a fixture that only shows when the test runs is refused there."""
     if fixturedef.argname in STACK_FIXTURES and is_ours(fixturedef):
-        from pytest_rlregress.harness.in_process import check_that_fixture_may_run
+        from pytest_rlregress.harness.inline import check_that_fixture_may_run
 
         check_that_fixture_may_run(request)
 
@@ -155,29 +155,28 @@ class Hooks:
         """Find out what the tests are, choose and order them: before and after other plugins do so."""
         with _usage_errors_shown(session, items):
             if any(map(is_contained, items)):
-                from pytest_rlregress.harness import selection
+                from pytest_rlregress.harness.items import choose, order
 
                 self.open()
                 run = _session(config)
-                left_out = selection.adopt(items, run)
-                selection.warn(config, run, [*items, *left_out])
-                if left_out:
+                every = [*items]
+                if left_out := choose(items, run):
                     config.hook.pytest_deselected(items=left_out)
+                if not run.is_child:
+                    collection.warn_of_slow_imports(config, every)
                 if self._contains:  # --stepwise goes on from a place in this order
-                    selection.order(items)
+                    order(items)
         with _usage_errors_shown(session, items):
             yield
             if opened := self._opened:
-                from pytest_rlregress.harness import selection
-                from pytest_rlregress.harness.items import describe_all
+                from pytest_rlregress.harness.items import leave_out_long, order
 
-                describe_all(items, opened)  # once more: a conftest.py may have marked some
-                if left_out := selection.leave_out_long(items, opened):
+                if left_out := leave_out_long(items, opened):
                     config.hook.pytest_deselected(items=left_out)
                     if hasattr(config, "workeroutput"):  # what only one of xdist's workers knows
                         config.workeroutput["rlregress_left_out"] = len(left_out)
                 if self._contains:
-                    selection.order(items)
+                    order(items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -185,12 +184,12 @@ class Hooks:
         run = self._opened
         if run is None or run.is_child:
             return
-        from pytest_rlregress.harness import in_process
+        from pytest_rlregress.harness import inline
 
-        run.inline = run.inline or in_process.is_inline_asked_for(session)
+        run.inline = run.inline or inline.is_asked_for(session)
         if run.inline:
-            in_process.warn_inline(session)
-            self._config.pluginmanager.register(in_process.InlineTests(run), "rlregress-inline")
+            inline.warn(session)
+            self._config.pluginmanager.register(inline.InlineTests(run), "rlregress-inline")
         else:
             self._protocol.begin(session)
 
@@ -231,9 +230,11 @@ class Hooks:
         """Watch, in the process that it runs in, whether a test does the failing act."""
         if not (run := self._opened) or not (run.inline or run.is_child):
             return (yield)
-        from pytest_rlregress.harness.in_process import watch_act
+        from pytest_rlregress.failures.interface import watch_act
+        from pytest_rlregress.harness.items import find
 
-        return (yield from watch_act(item))
+        test = find(item)
+        return (yield from watch_act(item, test.components)) if test and test.reproduces else (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -3,12 +3,12 @@
 ``settings``          marker > command line > environment > ini
 ``session``           what one run knows: machine, profile, stack, catalogue; opened for the first test of ours
 ``collection``        which of the collected tests are contained; looks at test files as they are collected
-``items``             what a contained test is: made once, when it is collected
-``selection``         which of them run, in which order; ``durations``: on which of xdist's workers, and the time left
+``items``             what a contained test is; which of them run, in which order
 ``protocol``          one contained test, from start to report; takes what its child sends
 ``checks``            each component that tests need, tried once
-``in_process``        in the process that a test runs in: did it do the failing act; pytest's own, for debugging
+``inline``            contained tests in pytest's own process, for debugging
 ``judging``           a report and the end of its process become an outcome, that a verdict, and that a report again
+``durations``         how long tests take: the time left, and the order on xdist's workers
 """
 
 from __future__ import annotations

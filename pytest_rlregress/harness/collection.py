@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ REMEDY_CHECKS = "remedy_checks.py"
 SLOW_MODULES = ("torch", "vllm", "ray", "transformers")
 _SHIPPED = (Path(__file__).parents[1] / "scenarios").resolve()
 #: On a test file that brings some of them into pytest's own process: which, and how long that takes.
-IMPORTED: pytest.StashKey[tuple[str, float]] = pytest.StashKey()
+_IMPORTED: pytest.StashKey[tuple[str, float]] = pytest.StashKey()
 #: Every fixture that uses the stack, by its name: ``uses_stack`` adds them.
 STACK_FIXTURES: dict[str, StackFixture] = {}
 #: Tests with one of these markers are contained, and those that ask for a fixture of the stack.
@@ -39,6 +39,10 @@ CONTAINED = ("reproduces", "guards", "needs", "hw", "isolated")
 
 _DECLARED_IN = "pytest_rlregress.fixtures."
 _ASKED: pytest.StashKey[dict[str, StackFixture]] = pytest.StashKey()
+
+
+class ScenarioWarning(pytest.PytestWarning):
+    """A test file that should be mended, and can run all the same."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,30 @@ def watch(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, 
     report = yield
     brought = [name for name in SLOW_MODULES if name in sys.modules and name not in before]
     if brought and isinstance(collector, pytest.Module):
-        collector.stash[IMPORTED] = ", ".join(brought), time.monotonic() - start
+        collector.stash[_IMPORTED] = ", ".join(brought), time.monotonic() - start
     return report
+
+
+def warn_of_slow_imports(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Warn, once a run, of test files with contained tests that bring the stack into pytest's own process.
+
+    Raises:
+        UsageError: Where the filters of warnings make errors of them.
+    """
+    worker = getattr(config, "workerinput", {}).get("workerid", "gw0")
+    if worker != "gw0":  # a contained child, or one of xdist's: each of them collects all
+        return
+    for module in dict.fromkeys(item.getparent(pytest.Module) for item in items if is_contained(item)):
+        if module is not None and _IMPORTED in module.stash:
+            names, seconds = module.stash[_IMPORTED]
+            text = (
+                f"{module.path.name} imports {names} at its top, or what it imports does: {seconds:.1f} s in pytest's "
+                "own process before any test runs. Import it inside the tests and fixtures that use it."
+            )
+            try:
+                warnings.warn_explicit(ScenarioWarning(text), None, filename=str(module.path), lineno=1)
+            except ScenarioWarning as error:
+                raise pytest.UsageError(str(error)) from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a contained test is, made once when it is collected: side, group, limits, needs, and why it cannot run here."""
+"""What a contained test is: side, group, limits, needs, why it cannot run here; which of them run, in which order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -19,12 +19,16 @@ from pytest_rlregress.harness.collection import StackFixture, asked_by, is_conta
 from pytest_rlregress.harness.session import Session, usage
 from pytest_rlregress.util.units import parse_memory, parse_seconds
 
-T = TypeVar("T")
-
 #: On each contained test.
 _TEST: pytest.StashKey[ContainedTest] = pytest.StashKey()
 #: Keywords of the marker ``isolated``.
 _KEYWORDS = ("group", "env", "fresh", "timeout", "memory", "stall")
+#: Those of them that limit a test: the field of ``Limits``, and what makes its value.
+_LIMITS: dict[str, tuple[str, Callable[[object], float]]] = {
+    "timeout": ("seconds", parse_seconds),
+    "memory": ("memory", parse_memory),
+    "stall": ("stall", parse_seconds),
+}
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,6 @@ class Side:
     failure: Failure
     fidelity: str
     expected: str = ""
-
-    @property
-    def may_end_process(self) -> bool:
-        """Whether what is documented of the act ends the process it is done in: a hang, a signal."""
-        ends = [one.signal is not None or one.kind in ("crashed", "hung") for one in self.failure.signatures]
-        return self.name == "reproduces" and any(ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +77,17 @@ class ContainedTest:
     def reproduces(self) -> bool:
         """Whether it does the failing act of a documented failure."""
         return self.side is not None and self.side.name == "reproduces"
+
+    @property
+    def may_end_process(self) -> bool:
+        """Whether what is documented of its act ends the process that the act is done in: a hang, a signal."""
+        signatures = self.side.failure.signatures if self.side and self.reproduces else ()
+        return any(one.signal is not None or one.kind in ("crashed", "hung") for one in signatures)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is marked long."""
+        return self.item.get_closest_marker("long") is not None
 
 
 def find(item: pytest.Item) -> ContainedTest | None:
@@ -158,23 +167,15 @@ def _group_of(item: pytest.Item, fixtures: dict[str, StackFixture]) -> ChildGrou
 def _limits_of(item: pytest.Item, default: Limits) -> Limits:
     """Return what a test may use: its marker's values, else the run's."""
     marker = item.get_closest_marker("isolated")
-    given = marker.kwargs if marker else {}
-
-    def limit(name: str, parse: Callable[[object], T], default: T) -> T:
-        if given.get(name) is None:
-            return default
+    given: dict[str, Any] = {}
+    for name, (field, parse) in _LIMITS.items():
+        value = marker.kwargs.get(name) if marker else None
         try:
-            return parse(given[name])
+            given |= {field: parse(value)} if value is not None else {}
         except ValueError as allowed:
-            what = f"isolated({name}={given[name]!r}) is not allowed. Allowed: {allowed}."
+            what = f"isolated({name}={value!r}) is not allowed. Allowed: {allowed}."
             raise pytest.UsageError(f"{item.nodeid}: {what}") from None
-
-    return replace(
-        default,
-        seconds=limit("timeout", parse_seconds, default.seconds),
-        memory=limit("memory", parse_memory, default.memory),
-        stall=limit("stall", parse_seconds, default.stall),
-    )
+    return replace(default, **given)
 
 
 def _side_of(item: pytest.Item, catalogue: Catalogue) -> Side | None:
@@ -233,12 +234,86 @@ def _needed_by(item: pytest.Item) -> list[str]:
 
 
 def _why_unavailable(item: pytest.Item, components: tuple[str, ...], session: Session) -> str:
+    known = session.profiles
     for marker in item.iter_markers("hw"):
-        reason = usage(
-            partial(
-                hardware.unmet, marker.args, marker.kwargs, session.profile, session.machine, known=session.profiles
-            )
-        )
-        if reason:
+        asked = partial(hardware.unmet, marker.args, marker.kwargs, session.profile, session.machine, known=known)
+        if reason := usage(asked):
             return f"needs {reason}"
     return session.missing(components)
+
+
+def choose(items: list[pytest.Item], session: Session) -> list[pytest.Item]:
+    """Find out what the collected tests are; take from them, and return, those that weren't asked for.
+
+    Raises:
+        UsageError: A marker that says what is not allowed.
+    """
+    tests = describe_all(items, session)
+    for test in tests:
+        if test.side is not None:
+            test.item.extra_keyword_matches.add(test.side.failure.id)  # -k takes it as it is printed
+    if session.is_child:
+        return []
+    kept = {item for item in items if _is_chosen(item, session)}
+    if session.quick:
+        # Tests of another suite are kept too.
+        kept -= {test.item for test in tests} - _choose_quick([test for test in tests if test.item in kept])
+    return _keep(items, kept)
+
+
+def leave_out_long(items: list[pytest.Item], session: Session) -> list[pytest.Item]:
+    """Take from the tests that were selected, and return, the contained ones marked long, unless the run wants them."""
+    tests = describe_all(items, session)  # once more: a conftest.py may have marked some
+    long = {test.item for test in tests if test.is_long}
+    if session.settings.long or session.is_child:
+        long.clear()
+    left_out = _keep(items, {*items} - long)
+    session.left_out = len(left_out)
+    return left_out
+
+
+def order(items: list[pytest.Item]) -> None:
+    """Put the tests of one child one after the other, where the first of them was.
+
+    What is expected to end the child comes last: the others would need a new one, with its engine or server.
+    """
+    mates: dict[ChildGroup, list[ContainedTest]] = {}
+    for test in map(find, items):
+        if test and not test.group.alone:
+            mates.setdefault(test.group, []).append(test)
+    ordered: list[pytest.Item] = []
+    for item in items:
+        test = find(item)
+        if test is None or test.group.alone:
+            ordered.append(item)
+        else:
+            group = mates.pop(test.group, [])
+            ordered += [mate.item for mate in sorted(group, key=lambda mate: mate.may_end_process)]
+    items[:] = ordered
+
+
+def _is_chosen(item: pytest.Item, session: Session) -> bool:
+    """Return whether a test is of the failures and needs one of the components that the run is limited to."""
+    test, components = find(item), session.settings.component
+    failure = test.side.failure if test and test.side else None
+    if session.chosen and failure not in session.chosen:
+        return False
+    return not components or (test is not None and any(name in test.may_touch for name in components))
+
+
+def _choose_quick(tests: Sequence[ContainedTest]) -> set[pytest.Item]:
+    """Return the tests that a quick run keeps: one of each side of every failure that needs no engine or the like.
+
+    It is the first of them, sooner one that needs no process of its own.
+    """
+    first: dict[tuple[str, str], ContainedTest] = {}
+    for test in sorted(tests, key=lambda test: test.group.alone or test.group.fresh):
+        if test.side and not test.unavailable and not test.is_long and not stack.PARTS.keys() & {*test.components}:
+            first.setdefault((test.side.failure.id, test.side.name), test)
+    return {test.item for test in first.values()}
+
+
+def _keep(items: list[pytest.Item], kept: set[pytest.Item]) -> list[pytest.Item]:
+    left_out = [item for item in items if item not in kept]
+    items[:] = [item for item in items if item in kept]
+    return left_out

@@ -39,7 +39,7 @@ from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.util.files import write_whole
 
 #: What every child's pytest imports of the harness.
-_PRELOADED = tuple(f"pytest_rlregress.harness.{name}" for name in ("in_process", "selection"))
+_PRELOADED = tuple(f"pytest_rlregress.harness.{name}" for name in ("inline", "items"))
 #: The checks of components that start nothing: their child stays beside the others, and locks no GPU.
 _CHECKS = ChildGroup(component_checks.GROUP)
 _TAKEN_OVER = "no report of this test: a hook of a plugin or a conftest.py took it over (pytest_runtest_protocol?)"

@@ -16,7 +16,6 @@ from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.fixtures.step_measurements import Key
 from pytest_rlregress.harness.collection import is_shipped
 from pytest_rlregress.harness.judging import decides, read_properties
-from pytest_rlregress.harness.selection import SAID
 from pytest_rlregress.records import answer, run_context
 from pytest_rlregress.records.reader import find_last, list_gone
 from pytest_rlregress.records.record_types import RecordedTest
@@ -35,6 +34,9 @@ _CHECKED = {
 }
 #: Where one of xdist's workers says how many tests marked long it leaves out.
 LEFT_OUT = "rlregress_left_out"
+_QUICK = (
+    "quick run (--rl-quick): one reproduces and one guard of each failure that needs no engine, server or Ray cluster"
+)
 
 
 class Terminal:
@@ -136,7 +138,7 @@ class Terminal:
         chosen = bool(run_context.describe_call(self._run, self._config).narrowing)
         lines = answer.summarise(self._tests, self._run.profile_id, chosen=chosen, problem=self._results.problem)
         if self._run.quick:
-            lines.append(SAID)
+            lines.append(_QUICK)
         elif self._run.left_out:
             lines.append(f"{self._run.left_out} x marked long: --rl-long runs them")
         return lines
