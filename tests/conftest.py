@@ -29,7 +29,7 @@ LONG = (
     "test_upgrade.py",
     "test_trl_mutants.py",
     "test_fixtures_document.py",
-    "test_run_command.py",
+    "test_run_cluster.py",
     "test_containment.py",
     "test_run.py",
     "test_faults.py",

@@ -70,20 +70,20 @@ def trainer_engine_oom(run: Run) -> Iterator[Advice | Unchecked]:
             return
         share = 0 if engine_sleeps(run) else asked
     left = int(run.memory_bytes * (1 - share))
-    if (needed := training.peak()) > left:
-        engine = f", of which the engine has {share:g}" if share else ""
-        why = f"a step of the trainer needs about {needed / GIB:.0f} GiB of {run.memory_bytes / GIB:.0f}{engine}: "
-        yield Advice(*_remedy(run, training, left, f"{why}{_amount(needed - left)} too much"))
-
-
-def _remedy(run: Run, training: Training, left: int, why: str) -> tuple[str, str, str]:
-    """Return key, why and what to write: a smaller share of the engine if that is enough, else what the trainer can."""
+    needed = training.peak()
+    if needed <= left:
+        return
+    engine = f", of which the engine has {share:g}" if share else ""
+    much = (needed - left) / GIB
+    why = f"a step of the trainer needs about {needed / GIB:.0f} GiB of {run.memory_bytes / GIB:.0f}{engine}: "
+    why += f"{much:.0f} GiB too much" if much > 10 else f"{much:.1f} GiB too much"
     key, instead = ways_to_fit(run, training, left)
-    if left < run.memory_bytes and key != run.keys.checkpointing[0]:
-        if share := _share_beside(run, training):
-            return run.keys.share[0], why, run.write(run.keys.share[0], share)
-        return key, why, ways_to_fit(run, training, run.memory_bytes - _engine_weights(run, training))[1]
-    return key, why, instead
+    if left < run.memory_bytes and key != run.keys.checkpointing[0]:  # a smaller share of the engine, if it is enough
+        if smaller := _share_beside(run, training):
+            key, instead = run.keys.share[0], run.write(run.keys.share[0], smaller)
+        else:
+            instead = ways_to_fit(run, training, run.memory_bytes - _engine_weights(run, training))[1]
+    yield Advice(key, why, instead)
 
 
 def _held(run: Run, training: Training | Unchecked) -> int:
@@ -126,10 +126,6 @@ def _engine_weights(run: Run, training: Training | Unchecked) -> int:
     return 0 if isinstance(training, Unchecked) else int(2 * training.model.parameters / spread)
 
 
-def _amount(size: int) -> str:
-    return f"{size / GIB:.0f} GiB" if size > 10 * GIB else f"{size / GIB:.1f} GiB"
-
-
 # What would make a trainer fit that doesn't: the ways that are predicted to be enough, the smallest change first.
 
 
@@ -141,23 +137,17 @@ def ways_to_fit(run: Run, training: Training, left: int) -> tuple[str, str]:
         training: Its training.
         left: Bytes of each card that the trainer may take.
     """
-    found = list(_enough(run, training, left))
+    thrifty = replace(training, checkpointing=True)
+    key, recompute = run.keys.checkpointing
+    recompute = "" if training.checkpointing else recompute or run.write(key, "true")
+    if recompute and thrifty.peak() <= left:
+        return key, recompute
+    found = list(_changes(run, thrifty, left))
     if not found:
         return run.keys.model, f"a smaller model: none of {SIZES[0][0]}B and more fits on cards of this size"
-    (key, first), *others = found
-    return key, "\n".join([first, *(f"# or: {other}" for _, other in others[:3])])
-
-
-def _enough(run: Run, training: Training, left: int) -> Iterator[tuple[str, str]]:
-    thrifty = replace(training, checkpointing=True)
-    key, text = run.keys.checkpointing
-    recompute = "" if training.checkpointing else f"{text or run.write(key, 'true')}\n"
-    if recompute and thrifty.peak() <= left:
-        yield key, recompute.strip()
-        return
-    for key, text in _changes(run, thrifty, left):
-        yield key, f"{recompute}{text}"
-        recompute = ""
+    key = found[0][0]
+    first, *others = (text for _, text in found)
+    return key, "\n".join([*filter(None, [recompute]), first, *(f"# or: {other}" for other in others[:3])])
 
 
 def _changes(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
@@ -186,10 +176,9 @@ def _fewer_tokens(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str,
     sequences = max(count for count in range(1, thrifty.tokens // least + 1) if fits(count * least))
     if run.verl and run.get("actor_rollout_ref.actor.use_dynamic_bsz"):
         key, value = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", sequences * least
-    elif run.verl:
-        key, value = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", largest_micro_batch(run, sequences)
     else:
-        key, value = "per_device_train_batch_size", largest_micro_batch(run, sequences)
+        micro = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
+        key, value = micro if run.verl else "per_device_train_batch_size", largest_micro_batch(run, sequences)
     yield key, run.write(key, value)
 
 
@@ -213,9 +202,8 @@ def _more_cards(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str, s
 def _offload(run: Run) -> Iterator[tuple[str, str]]:
     """Yield how the trainer's state is kept in the host's memory, of which how much is enough is not predicted."""
     if run.verl:
-        table = "actor_rollout_ref.actor"
-        policy = run.write(f"{table}.fsdp_config.offload_policy", "true")
-        yield f"{table}.fsdp_config.offload_policy", f"{policy}, with strategy fsdp2: in the host's memory"
+        key = "actor_rollout_ref.actor.fsdp_config.offload_policy"
+        yield key, f"{run.write(key, 'true')}, with strategy fsdp2: in the host's memory"
     elif run.trl:
         yield "accelerate.num_processes", "accelerate_config: zero3 with offload_param_device: cpu"
     else:

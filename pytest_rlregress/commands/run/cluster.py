@@ -37,7 +37,7 @@ class ClusterError(Exception):
 
 @dataclass
 class Job:
-    """The job of one hardware, and what is known of it by now.
+    """The job of one hardware, what is known of it by now, and how it ended.
 
     Attributes:
         hardware: The profile's id.
@@ -46,10 +46,15 @@ class Job:
         status: Ray's word for how it is; "" if the cluster does not answer any more.
         message: Ray's, or the error of the connection.
         node: Ray's id of the node; "" if it never came to one.
+        host: The node's name, as far as it is known.
         log: All that it has printed.
         printed: How much of the log was printed here, in characters.
         has_ended: Whether nothing more is to come.
         stopped: Why it was stopped, if it was.
+        words: How it ended.
+        code: What that means, GOOD, FAILED, USAGE or UNKNOWN of ``results``.
+        seconds: From its beginning on the node; if it never came to one, since it was submitted.
+        records: Paths or URLs of the run's records, or of the journals of one that was killed.
     """
 
     hardware: str
@@ -63,6 +68,11 @@ class Job:
     printed: int = 0
     has_ended: bool = False
     stopped: str = ""
+    words: str = ""
+    code: int = 3
+    host: str = ""
+    seconds: float = 0
+    records: tuple[str, ...] = ()
     _silent_since: float = 0
     _told_that_it_waits: bool = False
 

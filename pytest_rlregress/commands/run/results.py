@@ -7,9 +7,9 @@ import hashlib
 import json
 import re
 import signal
+import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,32 +33,11 @@ _PYTEST = {
 _RECORD = re.compile(r"\w[\w.-]*\.jsonl?")
 
 
-@dataclass(frozen=True)
-class JobResult:
-    """How the job of one hardware ended.
-
-    Attributes:
-        node: Host name and Ray's id of the node, as far as known.
-        words: How it ended.
-        code: GOOD, FAILED, USAGE or UNKNOWN.
-        seconds: From its beginning on the node; if it never came to one, since it was submitted.
-        records: Paths or URLs of the run's records, or of the journals of one that was killed.
-    """
-
-    hardware: str
-    node: str
-    words: str
-    code: int
-    seconds: float
-    records: tuple[str, ...]
-
-
-def read_result(job: Job, seconds: float, records: Path | str, logs: str) -> JobResult:
-    """Write the records that came back, and say how the job ended.
+def finish(job: Job, records: Path | str, logs: str) -> None:
+    """Write the records that a job sent back, and note how it ended.
 
     Args:
         job: The job, with its log.
-        seconds: Since it was submitted.
         records: The folder for the records, or the URL to which the job wrote them.
         logs: The command that prints the job's log.
     """
@@ -86,14 +65,10 @@ def read_result(job: Job, seconds: float, records: Path | str, logs: str) -> Job
             problems.append("no record came back")
     else:
         words, code = _explain_missing_exit(job, "node" in fields, logs), UNKNOWN
-    return JobResult(
-        job.hardware,
-        f"{fields.get('node', '')} {job.node[:8]}".strip(),
-        "; ".join(filter(None, [job.stopped, words, *problems])),
-        UNKNOWN if problems or job.stopped else code,
-        float(fields.get("seconds", seconds)),
-        tuple(written),
-    )
+    since = time.monotonic() - job.submitted if job.submitted else 0
+    job.host, job.seconds, job.records = fields.get("node", ""), float(fields.get("seconds", since)), tuple(written)
+    job.words = "; ".join(filter(None, [job.stopped, words, *problems]))
+    job.code = UNKNOWN if problems or job.stopped else code
 
 
 def _write(packet: dict[str, Any], folder: Path) -> str:
@@ -143,14 +118,14 @@ def _explain_missing_exit(job: Job, has_begun: bool, logs: str) -> str:
     return f"never began: {job.message.strip().splitlines()[-1] if job.message.strip() else job.status}"
 
 
-def table(results: Sequence[JobResult]) -> str:
+def table(jobs: Sequence[Job]) -> str:
     """Return the table of a run: a line for each hardware, and a line for those of which nothing is known."""
     rows = [("hardware", "node", "seconds", "record", "result")]
-    for one in results:
-        rows.append(
-            (one.hardware, one.node or "none", f"{one.seconds:.0f}", " ".join(one.records) or "none", one.words)
-        )
+    for job in jobs:
+        node = f"{job.host} {job.node[:8]}".strip() or "none"
+        rows.append((job.hardware, node, f"{job.seconds:.0f}", " ".join(job.records) or "none", job.words))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["", *("  ".join([*map(str.ljust, row, widths), row[4]]) for row in rows)]
-    missing = [one.hardware for one in results if not one.records]
-    return "\n".join([*lines, *([f"no run, not a pass: {', '.join(missing)}"] if missing else [])])
+    if missing := [job.hardware for job in jobs if not job.records]:
+        lines.append(f"no run, not a pass: {', '.join(missing)}")
+    return "\n".join(lines)

@@ -120,7 +120,6 @@ def run(options: argparse.Namespace) -> int:
     """Run on all of them and print the results; returns the exit code."""
     try:
         jobs = _make_jobs(options)
-        _check_folders(options)
         client = cluster.connect(options.ray_address)
         if not options.wait:
             _check_nodes(jobs, options.ray_address)
@@ -134,16 +133,18 @@ def run(options: argparse.Namespace) -> int:
         left = " ".join(job.id for job in jobs if job.submitted and not job.has_ended)
         print(f"left; these may still run, ray job stop --address {options.ray_address} JOB ends one: {left}")
         return 130
-    found = []
     for job in jobs:
-        seconds = time.monotonic() - job.submitted if job.submitted else 0
-        logs = f"ray job logs --address {options.ray_address} {job.id}"
-        found.append(results.read_result(job, seconds, options.record_dir, logs))
-    print(results.table(found), flush=True)
-    return 130 if any(job.stopped == _INTERRUPTED for job in jobs) else max(one.code for one in found)
+        results.finish(job, options.record_dir, f"ray job logs --address {options.ray_address} {job.id}")
+    print(results.table(jobs), flush=True)
+    return 130 if any(job.stopped == _INTERRUPTED for job in jobs) else max(job.code for job in jobs)
 
 
 def _make_jobs(options: argparse.Namespace) -> list[Job]:
+    """Return a job for each hardware.
+
+    Raises:
+        HardwareError: A profile or a folder isn't there.
+    """
     profiles = load_profiles(options.hardware)
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     jobs = []
@@ -155,10 +156,6 @@ def _make_jobs(options: argparse.Namespace) -> list[Job]:
             )
         needs = cluster.needs_of(profiles[hardware], options.gpus)
         jobs.append(Job(hardware, needs, f"rlregress-{hardware}-{moment}-{secrets.token_hex(3)}"))
-    return jobs
-
-
-def _check_folders(options: argparse.Namespace) -> None:
     if isinstance(options.record_dir, Path):
         try:
             options.record_dir.mkdir(parents=True, exist_ok=True)
@@ -168,6 +165,7 @@ def _check_folders(options: argparse.Namespace) -> None:
             raise HardwareError(f"--record-dir: {where}.") from None
     if options.working_dir and not options.working_dir.is_dir():
         raise HardwareError(f"--working-dir: {options.working_dir} isn't a folder.")
+    return jobs
 
 
 def _check_nodes(jobs: Sequence[Job], address: str) -> None:
@@ -206,7 +204,6 @@ def _run(client: Any, jobs: Sequence[Job], options: argparse.Namespace) -> None:
     left = [job for job in jobs if not job.has_ended]
     if not left:
         return
-    print(f"{stopped}: {len(left)} of {len(jobs)} jobs; Ctrl-C leaves without waiting for their end", flush=True)
     for job in left:
         job.stopped = stopped
         if job.submitted:
@@ -216,6 +213,7 @@ def _run(client: Any, jobs: Sequence[Job], options: argparse.Namespace) -> None:
             except Exception as error:
                 job.say(f"could not be stopped: {cluster.last_line(error)}")
         job.has_ended |= job.status == "PENDING"
+    print(f"{stopped}: {len(left)} of {len(jobs)} jobs; Ctrl-C leaves without waiting for their end", flush=True)
     _follow(client, left, _LEAVE_SECONDS)
 
 
