@@ -91,22 +91,29 @@ def short_column(pytester, monkeypatch):
 
 @pytest.fixture
 def preflight(capsys):
-    """Run ``preflight``: its exit code, (failure, key, why, instead) of what is about names, and their doubts."""
+    """Run ``preflight --json``: its exit code, and the report, or the error where there is none."""
     from pytest_rlregress.cli import main
-    from pytest_rlregress.commands.preflight import rules
 
     def preflight(*arguments):
-        code = main(["preflight", "--hw=h200", "--json", *map(str, arguments)])
-        report = json.loads(capsys.readouterr().out)
-        found = [
-            (one["failure"], one["key"], one["why"], one["instead"])
-            for one in report["findings"]
-            if one["failure"] in rules.OWN
-        ]
-        doubts = [one["why"] for one in report["not_checked"] if one["failure"] in rules.OWN]
-        return code, found, doubts
+        code = main(["preflight", "--json", *map(str, arguments)])
+        printed = capsys.readouterr()
+        return code, json.loads(printed.out) if printed.out else printed.err
 
     return preflight
+
+
+@pytest.fixture
+def preflight_names(preflight):
+    """Run ``preflight``: its exit code, (failure, key, why, instead) of what is about names, and their doubts."""
+    from pytest_rlregress.commands.preflight import rules
+
+    def preflight_names(*arguments):
+        code, report = preflight("--hw=h200", *arguments)
+        found = [one for one in report["findings"] if one["failure"] in rules.OWN]
+        doubts = [one["why"] for one in report["not_checked"] if one["failure"] in rules.OWN]
+        return code, [(one["failure"], one["key"], one["why"], one["instead"]) for one in found], doubts
+
+    return preflight_names
 
 
 # Plugins of others that take longer to import than all else, and the one that changes the order of what tests read.

@@ -89,6 +89,28 @@ class Job:
         return done.stdout + done.stderr
 
 
+def github(folder):
+    """Make a ``gh`` and a bare repository ``some/where`` in a folder; returns what GitHub sets in a job there."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "gh").write_text(GH.format(python=sys.executable))
+    (folder / "bin" / "gh").chmod(0o755)
+    git(folder, "init", "--quiet", "--bare", "server/some/where")
+    return {
+        "GITHUB_SERVER_URL": f"file://{folder}/server",
+        "GITHUB_REPOSITORY": "some/where",
+        "GITHUB_RUN_ID": "42",
+        "GH_LOG": str(folder / "log"),
+        "GH_STATE": str(folder / "issue"),
+    }
+
+
+def commit(folder, message):
+    """Commit all of a folder, in its repository or in a new one."""
+    git(folder, "init", "--quiet", ".")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", message)
+
+
 def git(folder, *arguments):
     command = ["git", "-c", "user.name=x", "-c", "user.email=x@y", *arguments]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()

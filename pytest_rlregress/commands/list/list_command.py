@@ -14,20 +14,9 @@ from pytest_rlregress.stack import Stack
 from pytest_rlregress.util.text import on_one_line, wrapped
 
 _KEYS = (
-    "id",
-    "title",
-    "seen_on",
-    "seen",
-    "components",
-    "cause",
-    "remedy",
-    "refuted",
-    "subject",
-    "fidelity",
-    "measured",
-    "on_card",
+    *("id", "title", "seen_on", "seen", "components", "cause", "remedy", "refuted", "subject", "fidelity"),
+    *("measured", "on_card"),
 )
-
 _WORDS = {"refuted": "does not help"}
 
 

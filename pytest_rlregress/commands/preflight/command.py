@@ -149,7 +149,7 @@ def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Run:
     if not run.not_composed:
         _take(run, answer)
         for override in overrides:  # what is refused isn't composed, but told
-            if not override.signs.keys().isdisjoint(answer["refused"]):
+            if not override.places.keys().isdisjoint(answer["refused"]):
                 run.lay_over(override)
     return run
 
@@ -170,7 +170,6 @@ def _take(run: Run, answer: dict[str, Any]) -> None:
                 for key in keys
             }
             run.places |= {key: in_file[key] for key in in_file if key not in answer["options"]}
-            run.signs |= dict.fromkeys(answer["options"], "")
         run.tree["accelerate"] = _read_launcher(run, answer["launcher"])
     for name in answer["environ"].keys() - run.places.keys():
         run.environ[name], run.places[name] = answer["environ"][name], script

@@ -59,7 +59,6 @@ class Run:
         tree: The values: ``???`` for what is given and not known here.
         written: The same with its references as they are written.
         places: Where each dotted key was written.
-        signs: Of overrides, by key: how Hydra is told, ``""``, ``+``, ``++`` or ``~``.
         environ: The run's environment variables, as far as they are known here.
         files: All that were read.
         program: What a command starts, such as ``trl grpo`` or ``verl.trainer.main_ppo``.
@@ -78,7 +77,6 @@ class Run:
     trainer: str = ""
     tree: dict[str, Any] = field(default_factory=dict)
     places: dict[str, ConfigPosition] = field(default_factory=dict)
-    signs: dict[str, str] = field(default_factory=dict)
     environ: dict[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     program: str = ""
@@ -123,7 +121,6 @@ class Run:
         """Merge what another one says over what this one says; a list is replaced as a whole."""
         _merge(self.tree, above.tree)
         self.environ |= above.environ
-        self.signs = {key: sign for key, sign in self.signs.items() if key not in above.places} | above.signs
         if not above.files:  # an override replaces all that stood below its key
             replaced = tuple(f"{key}." for key in above.places)
             self.places = {key: place for key, place in self.places.items() if not key.startswith(replaced)}
@@ -168,6 +165,11 @@ class Run:
             key = key.rpartition(".")[0]
         whole = ConfigPosition(self.files[0]) if self.files else ConfigPosition(argument=self.program)
         return self.places.get(key, whole)
+
+    def sign(self, key: str) -> str | None:
+        """Return the sign of the argument that gives a key, ``""``, ``+``, ``++`` or ``~``; None if none gives it."""
+        argument = self.places[key].argument if key in self.places else None
+        return None if argument is None else argument[: len(argument) - len(argument.lstrip("+~"))]
 
     def write(self, key: str, value: str | float, like: str = "") -> str:
         """Return what to write for a key, in the language of the place where it stands, or another key does."""
@@ -293,18 +295,16 @@ def _read_toml(file: Path) -> Run:
 
 def read_override(argument: str) -> Run:
     """Read an argument as Hydra takes it: ``key=value``, ``+key=value``, ``++key=value`` or ``~key``."""
-    parsed = re.fullmatch(r"(~|\+{0,2})(.*?)(?:=(.*))?", argument, re.DOTALL)
-    assert parsed
-    sign, name, text = parsed[1], parsed[2], parsed[3] or ""
+    key, _, text = argument.lstrip("+~").partition("=")
     value: Any = _REMOVED
-    if sign != "~":
+    if not argument.startswith("~"):
         try:
             value = yaml.safe_load(_HYDRAS_KEY.sub(r"\1: ", text) if text.startswith("{") else text)
         except yaml.YAMLError:
             value = text
-    for part in reversed(name.split(".")):
+    for part in reversed(key.split(".")):
         value = {part: value}
-    return Run("", value, {name: ConfigPosition(argument=argument)}, {name: sign})
+    return Run(tree=value, places={key: ConfigPosition(argument=argument)})
 
 
 def _merge(tree: dict[str, Any], above: Mapping[str, Any]) -> None:

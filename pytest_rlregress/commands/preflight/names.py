@@ -35,7 +35,7 @@ def unknown_key(run: Run) -> Iterator[Advice | Unchecked]:
             same_table = meant.rpartition(".")[0] == key.rpartition(".")[0]
             told = f": did you mean {meant.rpartition('.')[2] if same_table else meant}?" if meant else ""
             yield Advice(key, f"{schema.source} has no key {key}{told}", _instead(run, key, meant))
-        elif schema.complete and run.signs.get(key, "") == "":
+        elif schema.complete and not run.sign(key):
             unsure.append(key)
     if unsure:
         whose = run.program if run.program and not run.program.startswith("trl ") else "the run"
@@ -46,7 +46,7 @@ def added_key(run: Run) -> Iterator[Advice | Unchecked]:
     """Keys that a command adds with ``+``, and that its configuration has: Hydra refuses them."""
     schema = run.schema
     for key in run.refused:
-        if run.signs.get(key) == "+" and _find_unknown(schema, key) is None:
+        if run.sign(key) == "+" and _find_unknown(schema, key) is None:
             yield Advice(key, f"{schema.source} has the key {key}: Hydra refuses to add it", _instead(run, key, key))
 
 
@@ -112,7 +112,7 @@ def _meant(run: Run, schema: Schema, key: str, refuses: bool) -> str:
     elsewhere = min(same, key=lambda one: (-sizes[one.partition(".")[0]], one.count("."), one), default="")
     if not elsewhere or run.trainer == "trl":
         return ""
-    added = run.signs.get(key, "")  # by hand, on a command line; a file may be one of other code
+    added = run.sign(key)  # by hand, on a command line; a file may be one of other code
     return elsewhere if refuses or (added and schema.folder and not _reads(Path(schema.folder), key)) else ""
 
 
@@ -161,7 +161,7 @@ def _registers_own(run: Run) -> bool:
 
 def _instead(run: Run, key: str, meant: str) -> str:
     if not meant:
-        new = run.trainer == "verl" and run.signs.get(key) == ""
+        new = run.verl and run.sign(key) == ""
         return f"leave it out, or +{key}=… for code of your own" if new else "leave it out"
     value = run.get(key)
     if value is None or isinstance(value, (dict, list)):

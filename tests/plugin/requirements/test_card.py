@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -15,21 +14,15 @@ from pathlib import Path
 import pytest
 from cards import h200
 from installed import CHECKOUT
+from workflow_jobs import commit, git
 
 pytestmark = pytest.mark.slow
 
 REQUIREMENTS = CHECKOUT / "requirements"
 CARD = REQUIREMENTS / "card.sh"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-USES_THE_GPU = {
-    "vllm_engine",
-    "vllm_server",
-    "training_step",
-    "fsdp_step",
-    "trl_step",
-    "verl_step",
-    "experts",
-}  # fixtures
+#: Fixtures.
+USES_THE_GPU = {"vllm_engine", "vllm_server", "training_step", "fsdp_step", "trl_step", "verl_step", "experts"}
 
 
 def call(*command, code=0, script=CARD, **environment):
@@ -180,9 +173,7 @@ def test_the_pack_has_what_the_image_lacks(tmp_path, monkeypatch):
     for name in ("card.sh", "card_measure.py"):
         shutil.copy(REQUIREMENTS / name, checkout / "requirements")
     (checkout / "requirements" / "gpu.txt").write_text("numpy==2.3.5\nray==2.60.0\n")
-    git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-C", checkout]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "harness"]):
-        subprocess.run([*git, *command], check=True)
+    commit(checkout, "harness")
     monkeypatch.chdir(tmp_path)
     Path("uv").write_text(UV)
     Path("uv").chmod(0o755)
@@ -205,8 +196,7 @@ def test_the_pack_has_what_the_image_lacks(tmp_path, monkeypatch):
     }  # fmt: skip
     assert all(f"{group}: " in said for group in ("harness", "rest", "ray", "vllm"))
     about = Path("parts/about").read_text()
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
-    assert f"commit {head}" in about
+    assert f"commit {git(checkout, 'rev-parse', 'HEAD')}\n" in about
     call("pack", "parts", script=checkout / "requirements" / "card.sh", PATH=path)  # an image with nothing but torch
     assert "pandas==3.1.1" in Path("installed").read_text()
     assert "torch==" not in Path("installed").read_text()
@@ -287,10 +277,8 @@ def test_goldens_are_written_into_the_packs_checkout_and_come_home(target, tmp_p
     harness = target / "harness"
     (harness / "hardware_markers" / "goldens").mkdir(parents=True)
     (harness / "hardware_markers" / "goldens" / "old.json").write_text("{}")
-    git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-C", harness]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "harness"]):
-        subprocess.run([*git, *command], check=True)
-    subprocess.run(["git", "clone", "-q", "--bare", harness, target / "checkout.git"], check=True)
+    commit(harness, "harness")
+    git(target, "clone", "-q", "--bare", "harness", "checkout.git")
     (target / "pytest.py").write_text(
         "import os, pathlib, sys\nassert '--rl-update-goldens' in sys.argv\n"
         "(pathlib.Path(os.environ['RLREGRESS_GOLDENS']) / 'new.json').write_text('1')\n"
@@ -300,9 +288,8 @@ def test_goldens_are_written_into_the_packs_checkout_and_come_home(target, tmp_p
     assert {path.name for path in (tmp_path / "out" / "piece-6").iterdir()} == {"log.txt", "new.json"}
 
 
-def test_counts_descriptors_by_kind(monkeypatch):
-    monkeypatch.syspath_prepend(REQUIREMENTS)
-    measure = importlib.import_module("card_measure")
+def test_counts_descriptors_by_kind(script):
+    measure = script("card_measure")
     before = measure.count_descriptors()
     ends = [end for _ in range(2) for end in os.pipe()]
     assert measure.count_descriptors() - before == {"pipe": 4}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import shutil
 import subprocess
@@ -12,16 +11,9 @@ from pathlib import Path
 
 import pytest
 from installed import CHECKOUT
-from workflow_jobs import GH, Job, git, needs
+from workflow_jobs import Job, git, github, needs
 
 WORKFLOW = CHECKOUT / ".github/workflows/stacks.yml"
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """A script of requirements/, by name."""
-    monkeypatch.syspath_prepend(CHECKOUT / "requirements")
-    return importlib.import_module
 
 
 @pytest.fixture
@@ -118,15 +110,10 @@ def test_nights_keep_locks_and_records(canary, script, tmp_path, capfd):
 
 @needs("jq")
 def test_workflow_steps_keep_and_report_a_night(tmp_path):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "gh").write_text(GH.format(python="/usr/bin/env python3"))
-    (tmp_path / "bin" / "gh").chmod(0o755)
-    git(tmp_path, "init", "--quiet", "--bare", "server/some/where")
-    github = {"GITHUB_SERVER_URL": f"file://{tmp_path}/server", "GITHUB_REPOSITORY": "some/where"}
-    github |= {"GH_LOG": str(tmp_path / "log"), "GH_STATE": str(tmp_path / "issue")}
+    where = github(tmp_path)
     token = {"GH_TOKEN": "", "GH_REPO": ""}
     for night in ("first", "second"):
-        job = Job(WORKFLOW, "newest", tmp_path / night, github)
+        job = Job(WORKFLOW, "newest", tmp_path / night, where)
         job.run("Fetch the nights before", GH_TOKEN="")
         kept = {path.name for path in (job.folder / "history").glob("*.json")}
         assert kept == ({"first.json"} if night == "second" else set())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib
 import json
 import random
 import re
@@ -55,13 +54,6 @@ def test_elsewhere():
 def test_of_no_failure():
     assert False
 """
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """A script of requirements/, by name."""
-    monkeypatch.syspath_prepend(CHECKOUT / "requirements")
-    return importlib.import_module
 
 
 # -- what is shipped ----------------------------------------------------------------------------------------------

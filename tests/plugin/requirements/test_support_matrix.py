@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 import tomllib
@@ -14,10 +13,9 @@ from installed import CHECKOUT
 
 
 @pytest.fixture
-def support(monkeypatch, tmp_path):
+def support(script, monkeypatch, tmp_path):
     """requirements/support_matrix.py, its environments and logs in another folder."""
-    monkeypatch.syspath_prepend(CHECKOUT / "requirements")
-    module = importlib.import_module("support_matrix")
+    module = script("support_matrix")
     monkeypatch.setattr(module, "CHECKOUT", tmp_path)
     monkeypatch.setattr(module, "ENVIRONMENTS", tmp_path)
     return module

@@ -108,7 +108,9 @@ def ray():
             return json.loads(process.stdout.readline())
 
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": started["token"]}
-        yield argparse.Namespace(url=started["url"], nodes=started["nodes"], ask=ask, environment=environment)
+        ray = argparse.Namespace(url=started["url"], nodes=started["nodes"], ask=ask, environment=environment)
+        ray.statuses = lambda: [(name, status) for name, _, status, _ in ask("jobs")]
+        yield ray
         process.stdin.close()
         process.wait(60)
 
@@ -180,34 +182,30 @@ def _ended(process, seconds=120):
     return process.returncode, out, err
 
 
-def _until(process, pattern, seconds=120):
-    """What it prints first that matches."""
+def _wait(look, seconds=60):
+    """Look again and again; what was found in time."""
     deadline = time.monotonic() + seconds
-    while not (found := re.search(pattern, process.output.read_text(), re.M)):
-        assert process.poll() is None, _ended(process)
-        assert time.monotonic() < deadline, process.output.read_text()
-        time.sleep(0.05)
+    while not (found := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     return found
 
 
-def _becomes(ray, name, wanted, seconds=60):
-    deadline = time.monotonic() + seconds
-    while [status for job_id, _, status, _ in ray.ask("jobs") if job_id == name] != [wanted]:
-        assert time.monotonic() < deadline, ray.ask("jobs")
-        time.sleep(0.2)
+def _until(process, pattern):
+    """What it prints first that matches."""
+
+    def look():
+        found = re.search(pattern, process.output.read_text(), re.M)
+        assert found or process.poll() is None, _ended(process)
+        return found
+
+    return _wait(look, 120)
 
 
 def _runs(pid):
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
-
-
-def _gone(pid, seconds=60):
-    deadline = time.monotonic() + seconds
-    while _runs(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -305,7 +303,7 @@ def test_killed_job_has_no_result(crowd):
     assert code == results.UNKNOWN
     assert "the job ended before pytest had: the node went down, or somebody stopped or killed it" in out
     assert "no run, not a pass: card-b" in out
-    _gone(int(re.search(r"waiting in (\d+)", out)[1]), 10)
+    _wait(lambda: not _runs(int(re.search(r"waiting in (\d+)", out)[1])), 10)
 
 
 def test_names_a_node_without_the_harness(crowd):
@@ -336,8 +334,8 @@ def test_first_ctrl_c_stops_jobs_and_second_leaves(launcher, ray):
     assert [test.raw_status for test in reader.read(record).results.tests] == ["interrupted"]
     assert "stopped by Ctrl-C; never began; should its turn come, Ray stops it at once" in out
     name = re.search(r"job (rlregress-card-a-\S+) asks", out)[1]
-    _becomes(ray, name, "STOPPED")
-    _gone(left)  # the first one did stop it
+    _wait(lambda: (name, "STOPPED") in ray.statuses())
+    _wait(lambda: not _runs(left))  # the first one did stop it
 
 
 def test_stops_at_the_time_limit(launcher):
@@ -365,7 +363,7 @@ def test_survives_a_cut_connection_once(launcher, ray):
         code, out, _ = _ended(once)
     assert code == results.GOOD
     assert re.findall(r"^\[card-a\] said (\d+)$", out, re.M) == [str(number) for number in range(40)]
-    _becomes(ray, name, "SUCCEEDED")
+    _wait(lambda: (name, "SUCCEEDED") in ray.statuses())
 
 
 def test_profiles_use_the_card_names_of_ray(ray):

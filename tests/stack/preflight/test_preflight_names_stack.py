@@ -43,24 +43,24 @@ MISSPELT = [  # what somebody writes instead, the unknown key, what is told, wha
 
 @pytest.mark.parametrize("sign", ["", "+", "++"])
 @pytest.mark.parametrize(("override", "told", "instead"), MISSPELT, ids=lambda text: text.partition("=")[0])
-def test_finds_a_misspelt_key_in_an_override(preflight, sign, override, told, instead):
-    code, ((failure, _, why, write),), doubts = preflight(GSPO, f"{sign}{override}")
+def test_finds_a_misspelt_key_in_an_override(preflight_names, sign, override, told, instead):
+    code, ((failure, _, why, write),), doubts = preflight_names(GSPO, f"{sign}{override}")
     assert (code, failure, doubts) == (1, "unknown-key", [])
     assert told in why
     assert write.startswith(instead)
     assert why.startswith("verl ")
 
 
-def test_finds_a_misspelt_key_in_a_file(preflight, tmp_path):
+def test_finds_a_misspelt_key_in_a_file(preflight_names, tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text(GSPO.read_text(encoding="utf-8").replace("gpu_memory_util", "gpu_mem_util"), encoding="utf-8")
-    _, ((_, key, why, write),), _ = preflight(file)
+    _, ((_, key, why, write),), _ = preflight_names(file)
     assert (key, write) == (f"{ROLLOUT}.gpu_mem_utilization", "gpu_memory_utilization: 0.4")
     assert "did you mean gpu_memory_utilization?" in why
 
 
-def test_finds_a_key_of_another_table(preflight):
-    _, ((_, key, why, write),), _ = preflight(GSPO, "+data.n=8")
+def test_finds_a_key_of_another_table(preflight_names):
+    _, ((_, key, why, write),), _ = preflight_names(GSPO, "+data.n=8")
     assert (key, write) == ("data.n", f"{ROLLOUT}.n=8")
     assert f"did you mean {ROLLOUT}.n?" in why
 
@@ -76,8 +76,8 @@ def test_finds_a_key_of_another_table(preflight):
         "~critic",
     ],
 )
-def test_accepts_a_key_added_on_purpose(preflight, override):
-    code, found, _ = preflight(GSPO, override)
+def test_accepts_a_key_added_on_purpose(preflight_names, override):
+    code, found, _ = preflight_names(GSPO, override)
     assert (code, found) == (0, [])
 
 
@@ -91,16 +91,16 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("override", "told"), VALUES, ids=lambda text: text.partition("=")[0])
-def test_finds_an_unknown_value(preflight, override, told):
-    code, ((failure, key, why, write),), _ = preflight(GSPO, override)
+def test_finds_an_unknown_value(preflight_names, override, told):
+    code, ((failure, key, why, write),), _ = preflight_names(GSPO, override)
     assert (code, failure, key) == (1, "unknown-value", override.partition("=")[0])
     assert told in why
     assert write == f"{key}={told.split()[-1].rstrip('?')}"
 
 
-def test_a_command_is_composed_by_its_own_program(preflight, start):
+def test_a_command_is_composed_by_its_own_program(preflight_names, start):
     """Hydra says what it refuses; what stands in the place of a value that is left out is verl's own."""
-    code, found, _ = preflight(
+    code, found, _ = preflight_names(
         *("--", *start, *command_of(TOY)[3:]),
         *("data.zzz=1", "+data.yyy=1", "+data.n=8", "+actor_rollout_ref.actor.zzz=1"),
         *("+trainer.critic_warmup=2", "+trainer.default_hdfs_dir=x", "algorithm.adv_estimator=my_own_estimator"),
@@ -118,7 +118,7 @@ def test_a_command_is_composed_by_its_own_program(preflight, start):
 
 
 @pytest.mark.slow
-def test_custom_program_is_composed_with_its_own_keys(preflight, tmp_path, monkeypatch):
+def test_custom_program_is_composed_with_its_own_keys(preflight_names, tmp_path, monkeypatch):
     """A recipe's configuration is composed with its own file, and its main function isn't run."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "mine.yaml").write_text(
@@ -134,7 +134,7 @@ def test_custom_program_is_composed_with_its_own_keys(preflight, tmp_path, monke
     )
     monkeypatch.chdir(tmp_path)
     overrides = ["data.mine=2", "data.zzz=1", "algorithm.adv_estimator=my_own_estimator"]
-    code, found, doubts = preflight("--", sys.executable, "main_mine.py", *overrides)
+    code, found, doubts = preflight_names("--", sys.executable, "main_mine.py", *overrides)
     assert (code, [key for _, key, _, _ in found]) == (1, ["data.zzz"])
     assert "my_own_estimator: whether the run registers it is not known here" in " ".join(doubts)
     assert not Path("it_ran").exists()
@@ -142,10 +142,10 @@ def test_custom_program_is_composed_with_its_own_keys(preflight, tmp_path, monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["", "megatron_", "veomni_", "torchtitan_"])
-def test_configurations_composed_by_verl_are_clean(preflight, engine):
+def test_configurations_composed_by_verl_are_clean(preflight_names, engine):
     import verl
 
     file = Path(verl.__file__).parent / "trainer" / "config" / f"_generated_ppo_{engine}trainer.yaml"
     if not file.is_file():
         pytest.skip(f"this verl has no {file.name}")
-    assert preflight(file)[1:] == ([], [])
+    assert preflight_names(file)[1:] == ([], [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,8 +9,6 @@ from pathlib import Path
 import pytest
 from commands import LORA, command_of
 from installed import TESTS
-
-from pytest_rlregress.cli import main
 
 # One process for all, in which TRL is asked once about files.
 pytestmark = [pytest.mark.isolated(group="preflight-trl"), pytest.mark.needs("trl")]
@@ -21,24 +18,12 @@ ONE_CARD = "accelerate.num_processes=1"
 TRL = str(Path(sys.executable).with_name("trl"))
 
 
-@pytest.fixture
-def preflight(capsys):
-    """Run the command for an H100: its exit code, and the report."""
-
-    def preflight(*arguments, hw="h100"):
-        code = main(["preflight", f"--hw={hw}", "--json", *map(str, arguments)])
-        printed = capsys.readouterr()
-        return code, json.loads(printed.out) if printed.out else printed.err
-
-    return preflight
-
-
 def doubts(report, failure):
     return [one for one in report["not_checked"] if one["failure"] == failure]
 
 
 def test_a_sound_file_is_clean_and_checked(preflight):
-    code, report = preflight("--prompt-tokens=1000", YAML, ONE_CARD)
+    code, report = preflight("--hw=h100", "--prompt-tokens=1000", YAML, ONE_CARD)
     assert (code, report["findings"], report["missing"], report["trainer"]) == (0, [], [], "trl")
     assert {"trainer-engine-oom", "gpu-memory-utilization", "unknown-key", "max-tokens-overflow"} <= {
         *report["checked"]
@@ -46,7 +31,7 @@ def test_a_sound_file_is_clean_and_checked(preflight):
 
 
 def test_trainer_memory_is_not_checked_without_the_file_for_accelerate(preflight):
-    code, report = preflight(YAML, "--prompt-tokens=1000")
+    code, report = preflight("--hw=h100", YAML, "--prompt-tokens=1000")
     assert (code, report["result"]) == (3, "partial")
     assert report["missing"] == ["accelerate.num_processes", "accelerate.distributed_type"]
     (doubt,) = doubts(report, "trainer-engine-oom")
@@ -56,9 +41,11 @@ def test_trainer_memory_is_not_checked_without_the_file_for_accelerate(preflight
 @pytest.mark.parametrize("name", ["single_gpu", "multi_gpu", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"])
 def test_reads_every_file_for_accelerate_that_trl_ships(preflight, name):
     file = Path(find_spec("trl").origin).parent / "accelerate_configs" / f"{name}.yaml"
-    code, report = preflight(YAML, file, "--prompt-tokens=1000")
+    code, report = preflight("--hw=h100", YAML, file, "--prompt-tokens=1000")
     assert (code, report["findings"]) == (0, [])
-    seven = preflight(YAML, file, "model_name_or_path=Qwen/Qwen2.5-7B", "--prompt-tokens=1000")[1]["findings"]
+    seven = preflight("--hw=h100", YAML, file, "model_name_or_path=Qwen/Qwen2.5-7B", "--prompt-tokens=1000")[1][
+        "findings"
+    ]
     assert bool(seven) == (name in ("single_gpu", "multi_gpu"))  # with which every card holds all of it
 
 
@@ -76,7 +63,7 @@ WRONG = [  # override, failure, key, of why, what to write
 
 @pytest.mark.parametrize(("override", "failure", "key", "why", "instead"), WRONG)
 def test_a_wrong_override_is_found(preflight, override, failure, key, why, instead):
-    code, report = preflight(YAML, ONE_CARD, "--prompt-tokens=1000", override)
+    code, report = preflight("--hw=h100", YAML, ONE_CARD, "--prompt-tokens=1000", override)
     (finding,) = report["findings"]
     assert (code, finding["failure"], finding["key"]) == (1, failure, key)
     assert why in finding["why"]
@@ -86,7 +73,7 @@ def test_a_wrong_override_is_found(preflight, override, failure, key, why, inste
 def test_a_command_is_read_by_its_own_parser(preflight):
     """A finding names the option and what to write there; what the command refuses is found."""
     words = [word.replace("0.35", "0.9") for word in command_of(LORA)[1:]]
-    _, report = preflight("--prompt-tokens=1000", "--", TRL, *words, "--zzz", "1")
+    _, report = preflight("--hw=h100", "--prompt-tokens=1000", "--", TRL, *words, "--zzz", "1")
     assert [(one["failure"], one["argument"], one["instead"]) for one in report["findings"]] == [
         ("unknown-key", "--zzz", "leave it out"),
         ("gpu-memory-utilization", f"--{SHARE} 0.9", f"--{SHARE} 0.5"),
@@ -108,7 +95,7 @@ def test_reads_a_script_with_trls_parser_under_accelerate(preflight, tmp_path, m
     monkeypatch.chdir(tmp_path)
     launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file", "one.yaml"]
     words = "--num_processes=1 train.py --config base.yaml --model_name Qwen/Qwen2.5-7B --output_dir out --zzz=1"
-    code, report = preflight("--", *launch, *words.split())
+    code, report = preflight("--hw=h100", "--", *launch, *words.split())
     found = {(one["key"], one["file"], one["line"], one["instead"]) for one in report["findings"]}
     assert ("zzz", None, None, "leave it out") in found
     assert (SHARE, "base.yaml", 1, f"{SHARE}: 0.5") in found

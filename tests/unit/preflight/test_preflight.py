@@ -44,18 +44,6 @@ def everything_installed(monkeypatch):
     monkeypatch.setattr(remedies, "stale_ray_address", lambda environ: None)
 
 
-@pytest.fixture
-def preflight(capsys):
-    """Run the command with --json: its exit code and what it printed."""
-
-    def preflight(*arguments):
-        code = main(["preflight", "--json", *map(str, arguments)])
-        printed = capsys.readouterr()
-        return code, json.loads(printed.out) if printed.out else printed.err
-
-    return preflight
-
-
 @pytest.mark.parametrize(("name", "hw"), WORKING.items())
 @pytest.mark.parametrize("installed", [(), ("--installed",)])
 def test_a_documented_working_configuration_is_clean(preflight, everything_installed, name, hw, installed):

@@ -21,13 +21,11 @@ VERL_SHARE, AWAKE = "actor_rollout_ref.rollout.gpu_memory_utilization", "actor_r
 
 
 @pytest.fixture
-def findings(capsys):
+def findings(preflight):
     """Run the command: (failure, key, what to write) of each finding."""
 
     def findings(*arguments):
-        main(["preflight", "--json", *map(str, arguments)])
-        report = json.loads(capsys.readouterr().out)
-        return [(one["failure"], one["key"], one["instead"]) for one in report["findings"]]
+        return [(one["failure"], one["key"], one["instead"]) for one in preflight(*arguments)[1]["findings"]]
 
     return findings
 
@@ -108,20 +106,18 @@ def test_uses_the_memory_of_the_real_card(findings):
     assert not findings(GSPO, f"{TOKENS}=16384", "--hw=a100", "--memory=80")
 
 
-def test_asks_for_a_size_that_is_not_in_the_model_name(capsys):
-    nameless = [str(GSPO), f"{MODEL}.path=me/nameless", "--hw=h200", "--json"]
+def test_asks_for_a_size_that_is_not_in_the_model_name(preflight, capsys):
+    nameless = [str(GSPO), f"{MODEL}.path=me/nameless", "--hw=h200"]
+    code, report = preflight(*nameless)
+    assert (code, report["result"], report["missing"], report["findings"]) == (3, "partial", ["--parameters"], [])
+    assert preflight(*nameless, "--parameters=3B")[0] == 0
+    assert preflight(*nameless, "--parameters=14b")[0] == 1
     assert main(["preflight", *nameless]) == 3
-    report = json.loads(capsys.readouterr().out)
-    assert (report["result"], report["missing"], report["findings"]) == ("partial", ["--parameters"], [])
-    assert main(["preflight", *nameless, "--parameters=3B"]) == 0
-    assert main(["preflight", *nameless, "--parameters=14b"]) == 1
-    capsys.readouterr()
-    assert main(["preflight", *nameless[:-1]]) == 3
     printed = capsys.readouterr().out
     assert "nothing found, checked in part" in printed
     assert "to check these too, give: --parameters" in printed
     with pytest.raises(SystemExit):
-        main(["preflight", *nameless, "--parameters=large"])
+        preflight(*nameless, "--parameters=large")
     assert "write 7B, 0.5B or 500M" in capsys.readouterr().err
 
 
@@ -137,10 +133,9 @@ def test_asks_for_a_size_that_is_not_in_the_model_name(capsys):
         ("--hw=cpu", "--hw"),
     ],
 )
-def test_names_a_missing_number(capsys, change, missing):
+def test_names_a_missing_number(preflight, change, missing):
     changes = [change, "~actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"] if "dynamic" in change else [change]
-    main(["preflight", str(GSPO), "--hw=h200", *changes, "--json"])
-    report = json.loads(capsys.readouterr().out)
+    _, report = preflight(GSPO, "--hw=h200", *changes)
     assert missing in report["missing"]
     assert any(missing in one["missing"] for one in report["not_checked"])
 

@@ -13,8 +13,8 @@ GSPO = CONFIGS / "verl-h200-gspo-3b.yaml"
 ROLLOUT = "actor_rollout_ref.rollout"
 
 
-def test_without_verl_compares_with_known_names_and_says_so(preflight):
-    _, found, doubts = preflight(
+def test_without_verl_compares_with_known_names_and_says_so(preflight_names):
+    _, found, doubts = preflight_names(
         GSPO, f"{ROLLOUT}.gpu_mem_utilization=0.6", "algorithm.adv_estimator=newer", "data.zz=1"
     )
     assert [key for _, key, _, _ in found] == [f"{ROLLOUT}.gpu_mem_utilization"]
@@ -25,12 +25,12 @@ def test_without_verl_compares_with_known_names_and_says_so(preflight):
 @pytest.mark.parametrize(
     "file", [*sorted(CONFIGS.glob("*.*ml")), CONFIGS / "verl-rtx-5070-ti-0.5b.sh"], ids=lambda file: file.name
 )
-def test_sound_configuration_is_clean_without_a_trainer(preflight, file):
-    assert preflight(*(["--", *command_of(file)] if file.suffix == ".sh" else [file]))[1] == []
+def test_sound_configuration_is_clean_without_a_trainer(preflight_names, file):
+    assert preflight_names(*(["--", *command_of(file)] if file.suffix == ".sh" else [file]))[1] == []
 
 
-def test_compares_prime_rl_with_known_names(preflight):
-    _, ((_, key, why, write),), (doubt,) = preflight(
+def test_compares_prime_rl_with_known_names(preflight_names):
+    _, ((_, key, why, write),), (doubt,) = preflight_names(
         CONFIGS / "prime-rl-h100-7b-lora.toml", "inference.gpu_mem_utilization=0.4"
     )
     assert (key, write) == ("inference.gpu_mem_utilization", "inference.gpu_memory_utilization=0.4")
