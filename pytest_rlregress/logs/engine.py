@@ -34,6 +34,8 @@ _END = re.compile(
 )
 _ACCESS = re.compile(rf'^{_PROCESS}INFO: .* "[A-Z]+ \S+ HTTP/[\d.]+" \d\d\d ', re.MULTILINE)
 _COMPLETED = re.compile(rf'{_PROCESS}INFO: .* "POST (?!\S*tokenize )\S+ HTTP/[\d.]+" 2\d\d ')
+# vLLM 0.22 logs this of any exception; which one it was comes after it: the access line and uvicorn's traceback.
+_WORDLESS = re.compile(r"\] Exception caught\. Request id: \S+$")
 # Why a request was refused, where VLLM_DEBUG_LOG_API_SERVER_RESPONSE=true makes vLLM log its answers.
 _REASON = re.compile(r'response_body=\{\{"error":\{"message":"(.*?)","type"')
 _RECORD = re.compile(rf"{_PROCESS}(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[: ]")
@@ -51,7 +53,7 @@ class EngineLog:
         self.since: float | None = None
         self._path = path
         self._recent: deque[str] = deque(maxlen=16)
-        self._error = ""
+        self._errors: list[str] = []
         self._traceback: deque[str] = deque(maxlen=50)
         self._prefix: str | None = None  # of the lines of its traceback, None at their end
         self._reason = ""
@@ -68,22 +70,26 @@ class EngineLog:
         if self.since is None or time.monotonic() - self.since < patience:
             return None
         last = [line for line in self._traceback if line.strip(" ^~")][-2:]  # where, and what
-        return "\n".join(line[:500] for line in [self._error, *last, self._reason] if line)
+        return "\n".join(line[:500] for line in [*self._errors, *last, self._reason] if line)
 
     def _take(self, line: str) -> None:
         self._has_access = self._has_access or bool(_ACCESS.match(line))
+        error = _ERROR.match(line)
         if _COMPLETED.match(line):
             self.since = None
             self._recent.clear()
         elif self.since is None:
             self._recent.append(line)
-            error, end = _ERROR.match(line), _END.search(line)
+            end = _END.search(line)
             if end or (error and self._has_access):
                 self.since = time.monotonic()
-                self._error = line[end.start() :] if end else line
+                self._errors = [line[end.start() :] if end else line]
                 self._traceback.clear()
                 self._prefix = error and (error["vllm"] or error["uvicorn"])
                 self._reason = next(filter(None, map(_reason, reversed(self._recent))), "")
+        elif error and _WORDLESS.search(self._errors[0]) and not self._traceback:
+            self._errors.append(line)
+            self._prefix = error["vllm"] or error["uvicorn"]
         else:
             self._reason = self._reason or _reason(line)
             if (self._prefix or "").endswith("ERROR: ") and not _RECORD.match(line):

@@ -25,6 +25,7 @@ DIED = (
     "(APIServer pid=1) ERROR 11-21 16:08:50 [async_llm.py:871] vllm.v1.engine.exceptions.EngineDeadError: EngineCore "
     "encountered an issue. See stack trace (above) for the root cause.\n"
 )
+CAUGHT = "(APIServer pid=1) ERROR 06-02 18:56:38 [server_utils.py:380] Exception caught. Request id: None\n"
 EXCEPTION = """\
 ERROR:    Exception in ASGI application
 Traceback (most recent call last):
@@ -71,6 +72,8 @@ def logs(log, tmp_path):
     [
         (REFUSED, "400 Bad Request"),
         (EXCEPTION + UP, "Method 'nonsense' is not implemented"),
+        (CAUGHT + REFUSED + EXCEPTION, "400 Bad Request"),
+        (CAUGHT + REFUSED + EXCEPTION, "Method 'nonsense' is not implemented"),
         (DIED, "EngineDeadError"),
         (UNIMPORTANT, "Cannot use FA version 2"),  # an error by its level, the server is up
         (f"\x1b[36m(Rollout pid=9)\x1b[0m {DIED}", "EngineDeadError"),
