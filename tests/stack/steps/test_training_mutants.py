@@ -1,11 +1,11 @@
-"""The miniature step must fail when it should: each mutant of it has one fault, caught by the message meant for it."""
+"""The miniature step must fail when it should: each alteration of it turns the property red that is meant for it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
+from altered_steps import assert_red
 
 pytestmark = [
     pytest.mark.nightly,
@@ -13,59 +13,8 @@ pytestmark = [
     pytest.mark.needs("torch", "transformers", "tensordict", "ray", "vllm"),
 ]
 
-STALE = "the sync did not bring the engine .* stale or incomplete"
-DISAGREE = "engine and trainer disagree, they differ before any update"
-
-
 KINDS = ["text", "random"]
-
-
-@pytest.fixture
-def text_mutant(training_step, monkeypatch):
-    """``text_mutant(message, name=function)``: put a faulty function in its module and expect that complaint."""
-    from pytest_rlregress.fixtures import step_rollout
-    from pytest_rlregress.fixtures import training_step as module
-    from pytest_rlregress.fixtures.step_record import check
-
-    def mutant(message, kind="text", step=training_step, **faults):
-        for name, fault in faults.items():
-            owner = step_rollout if name in ("text_prompts", "text_reward") else module
-            monkeypatch.setattr(owner, name, fault)
-        records = step.run(steps=1, prompt_kind=kind)
-        with pytest.raises(AssertionError, match=f"^step 1: {message}"):
-            check(records, 1, step.settings.logprob_tolerance)
-
-    return mutant
-
-
-@pytest.fixture(params=KINDS)
-def mutant(text_mutant, request):
-    """``text_mutant``, and the same with random prompts."""
-    return partial(text_mutant, kind=request.param)
-
-
-@pytest.fixture
-def module():
-    from pytest_rlregress.fixtures import training_step
-
-    return training_step
-
-
-def after_the_first(fault, sync):
-    """``sync`` for the fresh weights a run begins with, ``fault`` from then on."""
-    calls = iter([sync])
-    return lambda model, engine: next(calls, fault)(model, engine)
-
-
-def with_mask(module, name, fault):
-    """The batch with another mask of that name."""
-    sound = module.to_batch
-
-    def to_batch(*args):
-        batch = sound(*args)
-        return batch.set(name, fault(batch[name].clone()))
-
-    return to_batch
+LAYER = "model.layers.0.self_attn.k_proj.weight"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,193 +25,158 @@ def test_the_sound_step_passes(training_step, level, kind):
     records = training_step.run(steps=1, level=level, prompt_kind=kind)
     check(records, 1, training_step.settings.logprob_tolerance)
     [record] = records
-    assert record.ended_early, "no completion ended early: mutants of the ending would go unseen"
+    assert record.ended_early, "no completion ended early: alterations of the ending would go unseen"
 
 
-def test_rejects_a_step_without_sync(mutant, module):
-    mutant(STALE, sync=after_the_first(lambda model, engine: None, module.sync))
+# -- alterations: each takes the place of a function of the step, and is given that first ------------------------------
 
 
-# Of vLLM's fused tensors (query, key, value; gate, up) a missing part is uninitialised memory, now and then NaN, which
-# can stay in the KV cache for the tests that follow. These are whole.
-@pytest.mark.parametrize(
-    "missing",
-    [
-        "model.layers.0.self_attn.o_proj.weight",
-        "model.layers.1.mlp.down_proj.weight",
-        "model.norm.weight",
-        "lm_head.weight",  # tied: the state dict's second name for the embedding, and the one the engine needs
-    ],
-)
-def test_rejects_a_sync_without_one_tensor(mutant, module, missing):
-    import ray
+def send_in_part(keep):
+    """A sync of some tensors only; the fresh weights that a run begins with are sent whole.
 
-    def sync(model, engine):
-        ray.get(engine.load_weights.remote({n: p.detach() for n, p in model.state_dict().items() if n != missing}))
+    Of vLLM's fused tensors (query, key, value; gate, up) a missing part is uninitialised memory, now and then NaN,
+    which can stay in the KV cache for the tests that follow: what is left out is whole.
+    """
+    begun = []
 
-    mutant(STALE, sync=after_the_first(sync, module.sync))
+    def sync(sound, model, engine):
+        import ray
 
+        if model not in begun:
+            begun.append(model)
+            sound(model, engine)
+        elif kept := {name: p.numpy() for name, p in model.state_dict().items() if keep(name)}:
+            ray.get(engine.load_weights.remote(kept))
 
-def test_rejects_half_a_sync(mutant, module):
-    import ray
-
-    def sync(model, engine):
-        first = {n: p.numpy() for n, p in model.state_dict().items() if "layers.1." not in n and "norm" not in n}
-        ray.get(engine.load_weights.remote(first))
-
-    mutant(STALE, sync=after_the_first(sync, module.sync))
+    return sync
 
 
-def without_the_first_token(mask):
+def send_without(missing):
+    return send_in_part(lambda name: name != missing)
+
+
+def change_mask(name, change):
+    return lambda sound, *args: (batch := sound(*args)).set(name, change(batch[name].clone()))
+
+
+def without_first_token(mask):
     mask[range(len(mask)), mask.argmax(dim=1)] = 0
     return mask
 
 
-@pytest.mark.parametrize(
-    ("message", "name", "fault"),
-    [
-        ("the mask of a completion", "response_mask", lambda mask: mask * mask.roll(-1, 1)),
-        ("the mask of a completion", "response_mask", lambda mask: mask | mask.roll(1, 1)),
-        ("the prompt of completion .* has the tokens", "attention_mask", lambda mask: mask.fill_(1)),
-        ("the prompt of completion .* has the tokens", "attention_mask", without_the_first_token),
-    ],
-    ids=["without the ending token", "with the first padding", "padding as prompt", "prompt without its first token"],
-)
-def test_rejects_another_mask(mutant, module, message, name, fault):
-    mutant(message, to_batch=with_mask(module, name, fault))
+def attend_to_padding(sound, model, ids, mask, last):
+    return sound(model, ids, mask.clone().fill_(1), last)
 
 
-def test_rejects_attention_to_padding(mutant, module):
-    sound = module.token_logprobs
-    mutant(DISAGREE, token_logprobs=lambda model, ids, mask, last: sound(model, ids, mask.clone().fill_(1), last))
+def at_another_temperature(sound, model, ids, attention_mask, last):
+    logits = model(ids, attention_mask).logits[:, -last - 1 : -1] / 0.9
+    return logits.log_softmax(2).gather(2, ids[:, -last:, None]).squeeze(2)
 
 
-@pytest.mark.parametrize("fault", [lambda ids: [ids[0], *ids], lambda ids: ids[:-3]], ids=["doubled", "no answer turn"])
-def test_rejects_a_prompt_that_is_not_from_the_template(text_mutant, fault):
-    from pytest_rlregress.fixtures import step_rollout
-
-    def text_prompts(*args):
-        return [replace(prompt, ids=fault(prompt.ids)) for prompt in sound(*args)]
-
-    sound = step_rollout.text_prompts
-    text_mutant("the prompt of completion .* has the tokens", text_prompts=text_prompts)
+def freeze_layer(sound, model, *args):
+    model.get_parameter(LAYER).requires_grad_(False)
+    return sound(model, *args)
 
 
-def test_rejects_rewards_for_control_tokens(text_mutant):
-    from pytest_rlregress.fixtures import arithmetic
-
-    def text_reward(ids, tokenizer, answer):
-        return arithmetic.reward(tokenizer.decode(ids), answer)
-
-    text_mutant("the reward of completion .* is", text_reward=text_reward)
-
-
-def test_rejects_the_reward_of_another_prompt(text_mutant):
-    from pytest_rlregress.fixtures import step_rollout
-
-    def text_prompts(*args):
-        prompts = sound(*args)
-        rotated = [*prompts[1:], prompts[0]]
-        return [replace(prompt, reward=other.reward) for prompt, other in zip(prompts, rotated, strict=True)]
-
-    sound = step_rollout.text_prompts
-    text_mutant("the reward of completion .* is", text_prompts=text_prompts)
-
-
-class WithoutEnding:
-    """A rollout actor whose completions lack the token that ended them."""
-
-    def __init__(self, engine):
-        self.engine, self.generate = engine, self
-
-    def __getattr__(self, name):
-        return getattr(self.engine, name)
-
-    def remote(self, *args, **sampling):
-        import ray
-
-        return ray.put([self.cut(one) for one in ray.get(self.engine.generate.remote(*args, **sampling))])
-
-    def cut(self, one):
-        kept = len(one.ids) - (one.finish_reason == "stop")
-        return replace(one, ids=one.ids[:kept], logprobs=one.logprobs[:kept]) if kept else one
-
-
-def test_rejects_an_engine_that_leaves_out_the_ending_token(mutant, training_step):
-    mutant(
-        "completion .* tokens, asked for were 16, and none of them ends it",
-        step=replace(training_step, engine=WithoutEnding(training_step.engine)),
-    )
-
-
-def test_rejects_log_probabilities_at_another_temperature(mutant):
-    def token_logprobs(model, ids, attention_mask, last):
-        logits = model(ids, attention_mask).logits[:, -last - 1 : -1] / 0.9
-        return logits.log_softmax(2).gather(2, ids[:, -last:, None]).squeeze(2)
-
-    mutant(DISAGREE, token_logprobs=token_logprobs)
-
-
-def test_rejects_log_probabilities_of_the_next_token(mutant, module):
-    sound = module.token_logprobs
-    mutant(DISAGREE, token_logprobs=lambda *args: sound(*args).roll(1, 1))
-
-
-def test_rejects_a_frozen_parameter(mutant, module):
-    def train_on(model, *args):
-        model.get_parameter(name).requires_grad_(False)
+def lose_gradient(sound, model, *args):
+    hook = model.get_parameter(LAYER).register_hook(lambda gradient: gradient * 0)
+    try:
         return sound(model, *args)
-
-    sound, name = module.train_on, "model.layers.0.self_attn.k_proj.weight"
-    mutant(f"no finite gradient reached {name}$", train_on=train_on)
-
-
-def test_rejects_a_lost_gradient(mutant, module):
-    def train_on(model, *args):
-        hook = model.get_parameter(name).register_hook(lambda gradient: gradient * 0)
-        try:
-            return sound(model, *args)
-        finally:
-            hook.remove()
-
-    sound, name = module.train_on, "model.layers.1.self_attn.o_proj.weight"
-    mutant(f"the update did not move {name}$", train_on=train_on)
+    finally:
+        hook.remove()
 
 
-@pytest.mark.parametrize(
-    ("message", "change"),
-    [
-        ("the update lowered the log-probability of the better completions", lambda loss: -loss),
-        ("the loss is", lambda loss: loss / 2),
-    ],
-    ids=["sign", "scale"],
-)
-def test_rejects_another_loss(mutant, module, message, change):
-    sound = module.policy_loss
-    mutant(message, policy_loss=lambda *args: change(sound(*args)))
-
-
-def centred(rewards, group_size):
+def centre(sound, rewards, group_size):
     groups = rewards.view(-1, group_size)
     return (groups - groups.mean(dim=1, keepdim=True)).flatten()
 
 
+def change_prompts(change):
+    def text_prompts(sound, *args):
+        return [replace(prompt, ids=change(prompt.ids)) for prompt in sound(*args)]
+
+    return text_prompts
+
+
+def reward_other_prompts(sound, *args):
+    prompts = sound(*args)
+    pairs = zip(prompts, [*prompts[1:], prompts[0]], strict=True)
+    return [replace(prompt, reward=other.reward) for prompt, other in pairs]
+
+
+def reward_control_tokens(sound, ids, tokenizer, answer):
+    from pytest_rlregress.fixtures import arithmetic
+
+    return arithmetic.reward(tokenizer.decode(ids), answer)
+
+
+def lose_ending(sound, generate, *args):
+    """A rollout whose engine leaves out the token that ended a completion."""
+
+    def cut(one):
+        kept = len(one.ids) - (one.finish_reason == "stop")
+        return replace(one, ids=one.ids[:kept], logprobs=one.logprobs[:kept]) if kept else one
+
+    return sound(lambda *prompts, **sampling: [cut(one) for one in generate(*prompts, **sampling)], *args)
+
+
+MASK, PROMPT = "response_mask", "attention_mask"
+ALTERATIONS = {
+    # name: (property, function, what takes its place)
+    "no sync": ("sync", "sync", send_in_part(lambda name: False)),
+    "half a sync": ("sync", "sync", send_in_part(lambda name: "layers.1." not in name and "norm" not in name)),
+    "sync without a projection": ("sync", "sync", send_without("model.layers.0.self_attn.o_proj.weight")),
+    "sync without an MLP's": ("sync", "sync", send_without("model.layers.1.mlp.down_proj.weight")),
+    "sync without the norm": ("sync", "sync", send_without("model.norm.weight")),
+    # Tied: the state dict's second name for the embedding, and the one that the engine needs.
+    "sync without the head": ("sync", "sync", send_without("lm_head.weight")),
+    "without the ending token": ("mask", "to_batch", change_mask(MASK, lambda mask: mask * mask.roll(-1, 1))),
+    "with the first padding": ("mask", "to_batch", change_mask(MASK, lambda mask: mask | mask.roll(1, 1))),
+    "padding as prompt": ("prompts", "to_batch", change_mask(PROMPT, lambda mask: mask.fill_(1))),
+    "prompt without its first token": ("prompts", "to_batch", change_mask(PROMPT, without_first_token)),
+    "engine without the ending token": ("completions: none of them ends it", "roll_out", lose_ending),
+    "attention to padding": ("agreement: before any update", "token_logprobs", attend_to_padding),
+    "another temperature": ("agreement: before any update", "token_logprobs", at_another_temperature),
+    "log-probabilities of the next token": (
+        "agreement: before any update",
+        "token_logprobs",
+        lambda sound, *args: sound(*args).roll(1, 1),
+    ),
+    "frozen parameter": (f"gradients: {LAYER}$", "train_on", freeze_layer),
+    "lost gradient": (f"update: {LAYER}$", "train_on", lose_gradient),
+    "sign of the loss": ("sign", "policy_loss", lambda sound, *args: -sound(*args)),
+    "scale of the loss": ("loss", "policy_loss", lambda sound, *args: sound(*args) / 2),
+    "sign of the advantages": ("advantages", "group_advantages", lambda sound, *args: -sound(*args)),
+    "advantages without deviation": ("advantages", "group_advantages", centre),
+    "advantages over the batch": (
+        "advantages",
+        "group_advantages",
+        lambda sound, rewards, size: (rewards - rewards.mean()) / rewards.std(),
+    ),
+}
+ALTERATIONS_OF_TEXT = {
+    "beginning doubled": ("prompts", "text_prompts", change_prompts(lambda ids: [ids[0], *ids])),
+    "no answer turn": ("prompts", "text_prompts", change_prompts(lambda ids: ids[:-3])),
+    "reward of control tokens": ("rewards", "text_reward", reward_control_tokens),
+    "reward of another prompt": ("rewards", "text_prompts", reward_other_prompts),
+}
+
+
 @pytest.mark.parametrize(
-    "advantages",
-    [
-        lambda rewards, size: -centred(rewards, size),
-        centred,
-        lambda rewards, size: (rewards - rewards.mean()) / rewards.std(),
-    ],
-    ids=["sign", "no deviation", "over the batch"],
+    ("kind", "name"),
+    [*((kind, name) for name in ALTERATIONS for kind in KINDS), *(("text", name) for name in ALTERATIONS_OF_TEXT)],
 )
-def test_rejects_other_advantages(mutant, advantages):
-    mutant("the advantage of completion", group_advantages=advantages)
+def test_alteration_is_noticed(training_step, monkeypatch, kind, name):
+    from pytest_rlregress.fixtures import step_rollout
+    from pytest_rlregress.fixtures import training_step as module
+
+    wanted, function, change = (ALTERATIONS | ALTERATIONS_OF_TEXT)[name]
+    owner = step_rollout if name in ALTERATIONS_OF_TEXT else module
+    sound = getattr(owner, function)
+    monkeypatch.setattr(owner, function, lambda *args, **named: change(sound, *args, **named))
+    assert_red(training_step.run(steps=1, prompt_kind=kind), wanted, training_step.settings.logprob_tolerance)
 
 
 def test_rejects_an_update_too_small_to_tell(training_step):
-    from pytest_rlregress.fixtures.step_record import check
-
     records = training_step.run(steps=1, learning_rate=1e-7)  # less would not move a weight of 1 in float32
-    with pytest.raises(AssertionError, match="too little to tell new weights from stale ones"):
-        check(records, 1, tolerance=1e-3)
+    assert_red(records, "update: too little to tell new weights from stale ones", 1e-3)

@@ -1,0 +1,24 @@
+"""What the tests of altered training steps share: an alteration turns the property meant for it red, before others."""
+
+from __future__ import annotations
+
+import re
+
+
+def assert_red(records, wanted, tolerance, compared="mean"):
+    """The first complaint is of the last step, and is what ``wanted`` says: "PROPERTY|PROPERTY" or "PROPERTY: TEXT"."""
+    from pytest_rlregress.fixtures.step_record import check, find_complaints
+
+    *sound, altered = records
+    if sound:
+        check(sound, len(sound), tolerance, compared)
+    properties, _, text = wanted.partition(": ")
+    name, complaint = next(find_complaints(altered, tolerance, compared), ("none", ""))
+    assert name in properties.split("|"), f"{name}: {complaint}"
+    assert re.search(text, complaint), complaint
+
+
+def replace_method(owner, name, change):
+    """Put ``change(sound, *arguments)`` in the place of ``owner.name``."""
+    sound = getattr(owner, name)
+    setattr(owner, name, lambda *arguments, **named: change(sound, *arguments, **named))
