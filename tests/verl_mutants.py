@@ -15,33 +15,8 @@ from pytest_rlregress.fixtures.verl_recorder import WRAPPED
 #: What is altered, by the step: JSON of an object. The steps of the run that are not in it are whole.
 VARIABLE = "RLREGRESS_VERL_ALTERED"
 STEPS = {int(step): name for step, name in json.loads(os.environ.get(VARIABLE, "{}")).items()}
-#: The property that each alteration must turn red in its step.
-MEANT = {
-    "the other sign": "sign",
-    "32 times the loss": "loss",
-    "divided by the micro batch's tokens": "loss",
-    "padding trained on": "loss",
-    "mask shifted": "gradient norm",
-    "ratio left out": "loss",
-    "log-probabilities shifted": "gradient norm",
-    "another prompt in the loss": "gradient norm",
-    "advantages permuted in the group": "advantages",
-    "advantages of another group": "advantages",
-    "no centring": "advantages",
-    "no scaling": "advantages",
-    "half a group": "advantages",
-    "reward of another answer": "rewards",
-    "another prompt in the batch": "prompts",
-    "the last sampled token lost": "mask",
-    "temperature left out by the engine": "agreement",
-    "temperature left out by the trainer": "agreement",
-    "rate 0": "update",
-    "every second step skipped": "update",
-    "a layer not trained": "update",
-    "no sync": "sync",
-    "half a sync": "sync",
-    "the head not synced": "sync",
-}
+#: The property that each alteration of a step must turn red in its step: ``alters`` adds them.
+MEANT = {}
 
 
 def step_now():
@@ -50,15 +25,19 @@ def step_now():
     return 1 + (log.read_bytes().count(b"\n") if log.exists() else 0)
 
 
-def alters(module, owner, function, *names):
-    """Put the decorated function in the place of verl's during the steps of ``names``: it gets verl's own first."""
+def alters(target, meant):
+    """Put the decorated function in the place of ``target``, "MODULE:NAME", in the steps that are altered by it.
+
+    It gets verl's own first. ``meant`` has the property that each alteration turns red, "" for those of a resumed run.
+    """
+    MEANT.update((name, red) for name, red in meant.items() if red)
 
     def register(altered):
         def wrap(original):
             @functools.wraps(original)
             def call(*args, **kwargs):
                 name = STEPS.get(step_now())
-                return altered(original, name, *args, **kwargs) if name in names else original(*args, **kwargs)
+                return altered(original, name, *args, **kwargs) if name in meant else original(*args, **kwargs)
 
             @functools.wraps(original)
             async def call_async(*args, **kwargs):
@@ -66,16 +45,17 @@ def alters(module, owner, function, *names):
 
             return call_async if inspect.iscoroutinefunction(original) else call
 
-        WRAPPED.setdefault(module, []).append((owner, function, wrap))
+        module, _, name = target.partition(":")
+        WRAPPED.setdefault(module, []).append((name, wrap))
         return altered
 
     return register
 
 
-LOSSES = "verl.workers.utils.losses"
-
-
-@alters(LOSSES, None, "ppo_loss", "the other sign", "32 times the loss", "divided by the micro batch's tokens")
+@alters(
+    "verl.workers.utils.losses:ppo_loss",
+    {"the other sign": "sign", "32 times the loss": "loss", "divided by the micro batch's tokens": "loss"},
+)
 def alter_loss(original, name, config, model_output, data, dp_group=None):
     from verl.utils import tensordict_utils as tu
 
@@ -85,7 +65,10 @@ def alter_loss(original, name, config, model_output, data, dp_group=None):
     return loss * {"the other sign": -1, "32 times the loss": 32}.get(name, 1), metrics
 
 
-@alters(LOSSES, None, "get_policy_loss_fn", "padding trained on", "mask shifted", "ratio left out")
+@alters(
+    "verl.workers.utils.losses:get_policy_loss_fn",
+    {"padding trained on": "loss", "mask shifted": "gradient norm", "ratio left out": "loss"},
+)
 def alter_policy_loss(original, name, loss_mode):
     def compute(*, response_mask, advantages, old_log_prob, log_prob, **others):
         if name == "padding trained on":
@@ -102,20 +85,20 @@ def alter_policy_loss(original, name, loss_mode):
     return compute
 
 
-@alters(LOSSES, None, "no_padding_2_padding", "log-probabilities shifted")
+@alters("verl.workers.utils.losses:no_padding_2_padding", {"log-probabilities shifted": "gradient norm"})
 def shift_log_probabilities(original, name, tensor, data):
     return original(tensor, data).roll(1, dims=1)
 
 
 @alters(
-    "verl.trainer.ppo.v1.utils",
-    None,
-    "compute_advantage_for_multi_trajectories",
-    "advantages permuted in the group",
-    "advantages of another group",
-    "no centring",
-    "no scaling",
-    "half a group",
+    "verl.trainer.ppo.v1.utils:compute_advantage_for_multi_trajectories",
+    {
+        "advantages permuted in the group": "advantages",
+        "advantages of another group": "advantages",
+        "no centring": "advantages",
+        "no scaling": "advantages",
+        "half a group": "advantages",
+    },
 )
 def alter_advantages(original, name, data, **kwargs):
     if name == "no scaling":
@@ -142,7 +125,9 @@ def alter_advantages(original, name, data, **kwargs):
     return data
 
 
-@alters("verl.experimental.agent_loop.agent_loop", "AgentLoopWorker", "_compute_score", "reward of another answer")
+@alters(
+    "verl.experimental.agent_loop.agent_loop:AgentLoopWorker._compute_score", {"reward of another answer": "rewards"}
+)
 def score_another_answer(original, name, self, outputs, kwargs):
     asked = kwargs["reward_model"]
     return original(
@@ -151,11 +136,8 @@ def score_another_answer(original, name, self, outputs, kwargs):
 
 
 @alters(
-    "verl.experimental.agent_loop.single_turn_agent_loop",
-    "SingleTurnAgentLoop",
-    "run",
-    "another prompt in the batch",
-    "the last sampled token lost",
+    "verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop.run",
+    {"another prompt in the batch": "prompts", "the last sampled token lost": "mask"},
 )
 async def alter_trajectory(original, name, *args, **kwargs):
     output = await original(*args, **kwargs)
@@ -168,24 +150,16 @@ async def alter_trajectory(original, name, *args, **kwargs):
 
 
 @alters(
-    "verl.workers.rollout.vllm_rollout.vllm_async_server",
-    "vLLMHttpServer",
-    "generate",
-    "temperature left out by the engine",
+    "verl.workers.rollout.vllm_rollout.vllm_async_server:vLLMHttpServer.generate",
+    {"temperature left out by the engine": "agreement"},
 )
 def generate_at_one(original, name, self, prompt_ids, sampling_params, *args, **kwargs):
     return original(self, prompt_ids, {**sampling_params, "temperature": 1.0}, *args, **kwargs)
 
 
-FSDP = "verl.workers.engine.fsdp.transformer_impl"
-
-
 @alters(
-    FSDP,
-    "FSDPEngineWithLMHead",
-    "prepare_model_inputs",
-    "temperature left out by the trainer",
-    "another prompt in the loss",
+    "verl.workers.engine.fsdp.transformer_impl:FSDPEngineWithLMHead.prepare_model_inputs",
+    {"temperature left out by the trainer": "agreement", "another prompt in the loss": "gradient norm"},
 )
 def alter_inputs(original, name, self, micro_batch, *args, **kwargs):
     from verl.utils import tensordict_utils as tu
@@ -203,7 +177,10 @@ def alter_inputs(original, name, self, micro_batch, *args, **kwargs):
 skipped = []
 
 
-@alters(FSDP, "FSDPEngine", "optimizer_step", "rate 0", "every second step skipped", "a layer not trained")
+@alters(
+    "verl.workers.engine.fsdp.transformer_impl:FSDPEngine.optimizer_step",
+    {"rate 0": "update", "every second step skipped": "update", "a layer not trained": "update"},
+)
 def alter_optimizer(original, name, self):
     groups = self.optimizer.param_groups
     if name == "a layer not trained":
@@ -224,11 +201,8 @@ def alter_optimizer(original, name, self):
 
 
 @alters(
-    "verl.utils.checkpoint.fsdp_checkpoint_manager",
-    "FSDPCheckpointManager",
-    "load_checkpoint",
-    "weights not loaded",
-    "moments not loaded",
+    "verl.utils.checkpoint.fsdp_checkpoint_manager:FSDPCheckpointManager.load_checkpoint",
+    {"weights not loaded": "", "moments not loaded": ""},
 )
 def load_in_part(original, name, self, *args, **kwargs):
     setattr(type(self), {"weights": "should_load_model", "moments": "should_load_optimizer"}[name.split()[0]], False)
@@ -236,12 +210,8 @@ def load_in_part(original, name, self, *args, **kwargs):
 
 
 @alters(
-    "verl.workers.rollout.vllm_rollout.utils",
-    "vLLMColocateWorkerExtension",
-    "_update_weights",
-    "no sync",
-    "half a sync",
-    "the head not synced",
+    "verl.workers.rollout.vllm_rollout.utils:vLLMColocateWorkerExtension._update_weights",
+    {"no sync": "sync", "half a sync": "sync", "the head not synced": "sync"},
 )
 def alter_sync(original, name, self, weights, *args, **kwargs):
     if name == "no sync":

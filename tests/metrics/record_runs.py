@@ -206,7 +206,9 @@ def test_verl(name, progress, tmp_path, monkeypatch):
     reward.write_text(REWARD.format(returned))
     settings = settings | {"reward.custom_reward_function.path": reward}
     logs = []
-    with verl_step.start(StepSettings(prompts=4, samples_per_prompt=4), True, progress, logs.append) as trainer:
+    with verl_step.start(
+        StepSettings(prompts=4, samples_per_prompt=4), True, say=progress, watch_log=logs.append
+    ) as trainer:
         modules = ["verl_mutants"] if name == "broken-syncs" else []
         environment = {"PYTHONPATH": str(HERE.parent), verl_mutants.VARIABLE: json.dumps(BROKEN)}
         trainer.run(steps, settings=settings, environment=environment, modules=modules)
