@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pkgutil
 import re
 
 
@@ -18,7 +20,18 @@ def assert_red(records, wanted, tolerance, compared="mean"):
     assert re.search(text, complaint), complaint
 
 
-def replace_method(owner, name, change):
-    """Put ``change(sound, *arguments)`` in the place of ``owner.name``."""
-    sound = getattr(owner, name)
-    setattr(owner, name, lambda *arguments, **named: change(sound, *arguments, **named))
+def alters(target):
+    """Make of ``change(sound, *arguments)`` a function that puts it in the place of ``target``, "MODULE:NAME"."""
+
+    def make(change):
+        @functools.wraps(change)
+        def put():
+            module, _, place = target.partition(":")
+            *owners, name = place.split(".")
+            owner = pkgutil.resolve_name(f"{module}:{'.'.join(owners)}")
+            sound = getattr(owner, name)
+            setattr(owner, name, lambda *arguments, **named: change(sound, *arguments, **named))
+
+        return put
+
+    return make

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import signal
 import time
+from contextlib import nullcontext
 
 import pytest
-from altered_steps import assert_red
-from altered_steps import replace_method as wrap
+from altered_steps import alters, assert_red
 
 pytestmark = [
     pytest.mark.nightly,
@@ -17,19 +20,20 @@ pytestmark = [
 LORA = {"lora_rank": 8}
 
 
-def engine_class():
-    from verl.workers.engine.fsdp import FSDPEngineWithLMHead
-
-    return FSDPEngineWithLMHead
-
-
 # -- faults: each is called in every rank before anything else, and alters verl, or what the rank gives it -------------
+
+ENGINE = "verl.workers.engine.fsdp:FSDPEngineWithLMHead"
+#: What verl sends to its engine, and how it takes the padding off a batch.
+SENT = f"{ENGINE}.get_per_tensor_param"
+PADDING = "verl.workers.utils.padding:left_right_2_no_padding"
 
 
 def after_the_first(fault):
     """Weights as they are to begin with; from then on ``fault(first, new)`` of what verl sends."""
     first = {}
 
+    @alters(SENT)
+    @functools.wraps(fault)
     def send(sound, *arguments, **named):
         weights, config = sound(*arguments, **named)
         new = {name: tensor.clone() for name, tensor in weights}
@@ -38,179 +42,146 @@ def after_the_first(fault):
             return new.items(), config
         return fault(first, new).items(), config
 
-    wrap(engine_class(), "get_per_tensor_param", send)
+    return send
 
 
-def stale_head():
-    after_the_first(lambda first, new: {name: one for name, one in new.items() if name != "lm_head.weight"})
+@after_the_first
+def stale_head(first, new):
+    return {name: one for name, one in new.items() if name != "lm_head.weight"}
 
 
-def shards_of_one_rank():
+@after_the_first
+def shards_of_one_rank(first, new):
     import torch
 
-    def half(first, new):
-        return {name: torch.cat([one[: len(one) // 2], first[name][len(one) // 2 :]]) for name, one in new.items()}
-
-    after_the_first(half)
+    return {name: torch.cat([one[: len(one) // 2], first[name][len(one) // 2 :]]) for name, one in new.items()}
 
 
-def adapters_left_out_of_the_sync():
-    def send(sound, *arguments, base_sync_done=False, **named):
-        weights, config = sound(*arguments, base_sync_done=base_sync_done, **named)
-        return ((name, 0 * tensor if "lora_B" in name else tensor) for name, tensor in weights), config
-
-    wrap(engine_class(), "get_per_tensor_param", send)
+@alters(SENT)
+def adapters_left_out_of_the_sync(sound, *arguments, base_sync_done=False, **named):
+    weights, config = sound(*arguments, base_sync_done=base_sync_done, **named)
+    return ((name, 0 * tensor if "lora_B" in name else tensor) for name, tensor in weights), config
 
 
-def another_temperature():
-    def prepare(sound, self, micro_batch):
-        from verl.utils import tensordict_utils
+@alters(f"{ENGINE}.prepare_model_inputs")
+def another_temperature(sound, self, micro_batch):
+    from verl.utils import tensordict_utils
 
-        tensordict_utils.assign_non_tensor(micro_batch, temperature=0.9)
-        return sound(self, micro_batch)
-
-    wrap(engine_class(), "prepare_model_inputs", prepare)
+    tensordict_utils.assign_non_tensor(micro_batch, temperature=0.9)
+    return sound(self, micro_batch)
 
 
-def rows_that_see_each_other():
-    def prepare(sound, *arguments, **named):
-        inputs, others = sound(*arguments, **named)
-        places = inputs["position_ids"]
-        return {**inputs, "position_ids": places.new_tensor(range(places.numel())).view_as(places)}, others
-
-    wrap(engine_class(), "prepare_model_inputs", prepare)
+@alters(f"{ENGINE}.prepare_model_inputs")
+def rows_that_see_each_other(sound, *arguments, **named):
+    inputs, others = sound(*arguments, **named)
+    places = inputs["position_ids"]
+    return {**inputs, "position_ids": places.new_tensor(range(places.numel())).view_as(places)}, others
 
 
-def with_data(change):
+def of_data(change):
     """verl's loss of a micro batch that ``change(data)`` altered in place."""
-    from verl.workers.utils import losses
 
+    @alters("verl.workers.utils.losses:ppo_loss")
+    @functools.wraps(change)
     def loss(sound, config, model_output, data, dp_group=None):
         data = data.copy()
         change(data)
         return sound(config, model_output, data, dp_group)
 
-    wrap(losses, "ppo_loss", loss)
+    return loss
 
 
-def loss_with_a_mask_off_by_one():
-    with_data(lambda data: data.set("response_mask", data["response_mask"].roll(1, 1)))
+@of_data
+def loss_with_a_mask_off_by_one(data):
+    data["response_mask"] = data["response_mask"].roll(1, 1)
 
 
-def padding_trained_on():
-    from verl.workers.utils import padding
-
-    def convert(sound, data):
-        data["response_mask"] = data["response_mask"] | 1
-        return sound(data)
-
-    wrap(padding, "left_right_2_no_padding", convert)
+@of_data
+def the_other_sign(data):
+    data["advantages"] = -data["advantages"]
 
 
-def advantages_of_the_next_row():
-    from verl.workers.utils import padding
-
-    def convert(sound, data):
-        data["advantages"] = data["advantages"].amax(1, True).add(data["advantages"].amin(1, True)).roll(1, 0)
-        data["advantages"] = data["advantages"] * data["response_mask"]
-        return sound(data)
-
-    wrap(padding, "left_right_2_no_padding", convert)
-
-
-def the_other_sign():
-    with_data(lambda data: data.set("advantages", -data["advantages"]))
-
-
-def reference_that_trains():
-    from contextlib import nullcontext
-
-    engine_class().disable_adapter = lambda self: nullcontext()
-
-
-def no_kl_in_the_gradient():
-    from verl.workers.utils import losses
-
-    wrap(losses, "kl_penalty", lambda sound, *arguments, **named: sound(*arguments, **named).detach())
-
-
-def gradients_summed_over_ranks():
-    from verl.workers.engine.fsdp import transformer_impl
-
-    def clip(sound, parameters, **named):
-        parameters = [*parameters]
-        for parameter in parameters:
-            if parameter.grad is not None:
-                parameter.grad.mul_(2)
-        return sound(parameters, **named)
-
-    wrap(transformer_impl, "fsdp2_clip_grad_norm_", clip)
-
-
-def ranks_that_weigh_the_same():
-    import torch.distributed as dist
-
-    def own_tokens(sound, tensor, *arguments, **named):
-        return sound(tensor, *arguments, **named) if tensor.is_floating_point() else tensor.mul_(2)
-
-    wrap(dist, "all_reduce", own_tokens)
-
-
-def micro_batches_that_weigh_the_same():
+@of_data
+def micro_batches_that_weigh_the_same(data):
     from verl.utils import tensordict_utils
 
-    def change(data):
-        tokens = 8 * int(data["response_mask"].sum())  # 2 ranks with 4 micro batches each
-        tensordict_utils.assign_non_tensor(data, batch_num_tokens=tokens)
-
-    with_data(change)
+    tokens = 8 * int(data["response_mask"].sum())  # 2 ranks with 4 micro batches each
+    tensordict_utils.assign_non_tensor(data, batch_num_tokens=tokens)
 
 
-def ranks_that_never_exchange_gradients():
-    def never(sound, self, *, is_last_micro_batch):
-        return sound(self, is_last_micro_batch=False)
-
-    wrap(engine_class(), "_gradient_sync_context", never)
-
-
-def gradients_that_pile_up():
-    import torch
-
-    torch.optim.Optimizer.zero_grad = lambda self, *arguments, **named: None
-
-
-def learning_rate_that_stays():
-    engine_class().lr_scheduler_step = lambda self: 0.0
-
-
-def frozen_parameter():
-    def build(sound, self):
-        module = sound(self)
-        module.get_parameter("model.norm.weight").requires_grad_(False)
-        return module
-
-    wrap(engine_class(), "_build_module", build)
-
-
-def a_rank_with_the_others_rows():
-    from pytest_rlregress.fixtures import fsdp_rank
-
-    wrap(fsdp_rank, "rows_by_rank", lambda sound, *arguments: sound(*arguments)[:1] * 2)
-
-
-def killed_between_micro_batches():
-    import os
-    import signal
-
+@of_data
+def killed_between_micro_batches(data):
     import torch.distributed as dist
 
-    calls = iter([False, True])
+    if dist.get_rank() == 1 and next(CALLS):
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    def change(data):
-        if dist.get_rank() == 1 and next(calls):
-            os.kill(os.getpid(), signal.SIGKILL)
 
-    with_data(change)
+CALLS = iter([False, True])
+
+
+@alters(PADDING)
+def padding_trained_on(sound, data):
+    data["response_mask"] = data["response_mask"] | 1
+    return sound(data)
+
+
+@alters(PADDING)
+def advantages_of_the_next_row(sound, data):
+    data["advantages"] = data["advantages"].amax(1, True).add(data["advantages"].amin(1, True)).roll(1, 0)
+    data["advantages"] = data["advantages"] * data["response_mask"]
+    return sound(data)
+
+
+@alters(f"{ENGINE}.disable_adapter")
+def reference_that_trains(sound, self):
+    return nullcontext()
+
+
+@alters("verl.workers.utils.losses:kl_penalty")
+def no_kl_in_the_gradient(sound, *arguments, **named):
+    return sound(*arguments, **named).detach()
+
+
+@alters("verl.workers.engine.fsdp.transformer_impl:fsdp2_clip_grad_norm_")
+def gradients_summed_over_ranks(sound, parameters, **named):
+    parameters = [*parameters]
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.mul_(2)
+    return sound(parameters, **named)
+
+
+@alters("torch.distributed:all_reduce")
+def ranks_that_weigh_the_same(sound, tensor, *arguments, **named):
+    return sound(tensor, *arguments, **named) if tensor.is_floating_point() else tensor.mul_(2)
+
+
+@alters(f"{ENGINE}._gradient_sync_context")
+def ranks_that_never_exchange_gradients(sound, self, *, is_last_micro_batch):
+    return sound(self, is_last_micro_batch=False)
+
+
+@alters("torch.optim:Optimizer.zero_grad")
+def gradients_that_pile_up(sound, self, *arguments, **named):
+    pass
+
+
+@alters(f"{ENGINE}.lr_scheduler_step")
+def learning_rate_that_stays(sound, self):
+    return 0.0
+
+
+@alters(f"{ENGINE}._build_module")
+def frozen_parameter(sound, self):
+    module = sound(self)
+    module.get_parameter("model.norm.weight").requires_grad_(False)
+    return module
+
+
+@alters("pytest_rlregress.fixtures.fsdp_rank:rows_by_rank")
+def a_rank_with_the_others_rows(sound, *arguments):
+    return sound(*arguments)[:1] * 2
 
 
 # -- and the property meant for each -----------------------------------------------------------------------------------
@@ -298,22 +269,30 @@ def test_verl_without_an_interface_is_missing(fsdp_step, lacking, message):
 # -- a checkpoint without one of its parts -----------------------------------------------------------------------------
 
 
-def load_without(name, replacement):
-    from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
-
-    setattr(FSDPCheckpointManager, name, replacement)
+CHECKPOINT = "verl.utils.checkpoint.fsdp_checkpoint_manager:FSDPCheckpointManager"
 
 
-def without_weights():
-    load_without("should_load_model", False)
+@alters(f"{CHECKPOINT}.load_checkpoint")
+def without_weights(sound, self, *arguments, **named):
+    type(self).should_load_model = False
+    return sound(self, *arguments, **named)
 
 
-def without_optimizer():
-    load_without("should_load_optimizer", False)
+@alters(f"{CHECKPOINT}.load_checkpoint")
+def without_optimizer(sound, self, *arguments, **named):
+    type(self).should_load_optimizer = False
+    return sound(self, *arguments, **named)
 
 
-def without_random_state():
-    load_without("load_rng_state", staticmethod(lambda state: None))
+@alters(f"{CHECKPOINT}.load_checkpoint")
+def without_random_state(sound, self, *arguments, **named):
+    type(self).load_rng_state = staticmethod(lambda state: None)
+    return sound(self, *arguments, **named)
+
+
+@alters("torch.optim.lr_scheduler:LambdaLR.load_state_dict")
+def without_schedule(sound, self, state):
+    pass
 
 
 def test_rejects_a_resumed_step_without_numbers():
@@ -321,12 +300,6 @@ def test_rejects_a_resumed_step_without_numbers():
 
     with pytest.raises(AssertionError, match="only nothing compared"):
         check_resumed({})
-
-
-def without_schedule():
-    from torch.optim.lr_scheduler import LambdaLR
-
-    LambdaLR.load_state_dict = lambda self, state: None
 
 
 @pytest.mark.parametrize("fault", [without_weights, without_optimizer, without_random_state, without_schedule])
