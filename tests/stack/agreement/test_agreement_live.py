@@ -170,39 +170,30 @@ def test_trainers_own_functions_and_vllms_own_outputs(raw, model, agreement):
     assert found.causes[0].who == "the trainer"
 
 
-def padded(prompts, completions):
+def of_a_padded_batch(select, model, prompts, completions, temperature):
+    """Each token's log-probability by ``select(logits, ids)``, of one batch with its mask and positions."""
     import torch
 
     left, right = max(map(len, prompts)), max(map(len, completions))
     pairs = list(zip(prompts, completions, strict=True))
     ids = torch.tensor([[0] * (left - len(p)) + p + c + [0] * (right - len(c)) for p, c in pairs])
-    mask = [[0] * (left - len(p)) + [1] * (len(p) + len(c)) + [0] * (right - len(c)) for p, c in pairs]
-    return ids, torch.tensor(mask), right
-
-
-def logits_of_a_padded_batch(model, ids, mask):
-    import torch
-
+    mask = torch.tensor([[0] * (left - len(p)) + [1] * (len(p) + len(c)) + [0] * (right - len(c)) for p, c in pairs])
     with torch.no_grad():
-        return model(ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
+        logits = model(ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
+    rows = select(logits[:, -right - 1 : -1] / temperature, ids[:, -right:]).tolist()
+    return [row[: len(c)] for row, c in zip(rows, completions, strict=True)]
 
 
-def trl_logprobs(model, prompts, completions, temperature):
+def trl_logprobs(*given):
     from trl.trainer.utils import selective_log_softmax
 
-    ids, mask, right = padded(prompts, completions)
-    logits = logits_of_a_padded_batch(model, ids, mask)[:, -right - 1 : -1] / temperature
-    rows = selective_log_softmax(logits, ids[:, -right:]).tolist()
-    return [row[: len(c)] for row, c in zip(rows, completions, strict=True)]
+    return of_a_padded_batch(selective_log_softmax, *given)
 
 
-def verl_logprobs(model, prompts, completions, temperature):
+def verl_logprobs(*given):
     from verl.utils.torch_functional import logprobs_from_logits
 
-    ids, mask, right = padded(prompts, completions)
-    logits = logits_of_a_padded_batch(model, ids, mask)[:, -right - 1 : -1] / temperature
-    rows = logprobs_from_logits(logits, ids[:, -right:]).tolist()
-    return [row[: len(c)] for row, c in zip(rows, completions, strict=True)]
+    return of_a_padded_batch(logprobs_from_logits, *given)
 
 
 @group("raw")
