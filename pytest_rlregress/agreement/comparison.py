@@ -14,7 +14,7 @@ from pytest_rlregress.agreement.engine_causes import explain
 from pytest_rlregress.agreement.explanation import Explanation, nats
 from pytest_rlregress.agreement.unchanged import unchanged
 from pytest_rlregress.fixtures.completions import Completion
-from pytest_rlregress.fixtures.vllm_engine import Engine
+from pytest_rlregress.fixtures.vllm_engine import Engine, read_completions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -110,7 +110,11 @@ def compare(
     """
     if not isinstance(engine, Engine):
         engine = Engine.of(engine)
-    drawn = [one for output in completions for one in _completions(output)]
+    drawn = [
+        one
+        for output in completions
+        for one in ([output] if isinstance(output, Completion) else read_completions(output))
+    ]
     requests = [one for output in completions if (one := getattr(output, "lora_request", None))]
     engine = replace(engine, lora=lora or next(iter(requests), engine.lora))
     engine_prompts = [one.prompt_ids for one in drawn]
@@ -143,17 +147,3 @@ def _own(known: KnownRollouts) -> list[list[float]]:
     sequences = [[*prompt, *ids] for prompt, ids in zip(known.prompts, known.completions, strict=True)]
     rows = logprobs.token_logprobs(known.model, sequences, known.sampling.temperature or 1.0)
     return [row[len(row) - len(ids) :] for row, ids in zip(rows, known.completions, strict=True)]
-
-
-def _completions(output: Completion | RequestOutput) -> list[Completion]:
-    """Return a completion, or those of a request as vLLM puts it out."""
-    if isinstance(output, Completion):
-        return [output]
-    found = []
-    for one in output.outputs:
-        if one.logprobs is None:
-            raise ValueError("a request was put out without log-probabilities: ask for SamplingParams(logprobs=0)")
-        pairs = zip(one.token_ids, one.logprobs, strict=True)
-        numbers = [place[token].logprob for token, place in pairs]
-        found.append(Completion(list(output.prompt_token_ids), list(one.token_ids), numbers, one.finish_reason))
-    return found

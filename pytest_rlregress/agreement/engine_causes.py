@@ -13,7 +13,7 @@ from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.agreement.causes import FACTOR, KnownRollouts, floor_of, together
 from pytest_rlregress.agreement.computations import Row, Sampling
 from pytest_rlregress.agreement.engine_weights import engine_weights
-from pytest_rlregress.agreement.explanation import Cause, Explanation, nats
+from pytest_rlregress.agreement.explanation import Cause, Explanation, name_tensors, nats
 from pytest_rlregress.agreement.unchanged import unchanged
 from pytest_rlregress.stack import InterfaceMissing
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from pytest_rlregress.fixtures.vllm_engine import Engine
 
-NAMED_AT_MOST = 8
 SEED = 0
 
 
@@ -200,13 +199,14 @@ class _CauseSearch:
             )
             return None
         other = _with(model, {name: tensors[name] for name in differing})
+        said = f"{len(differing)} of the engine's {len(tensors)} tensors are not the model's: {name_tensors(differing)}"
         if not self.is_right(other):
-            self.notes.append(f"{_named(differing, tensors)}, and that is not all")
+            self.notes.append(f"{said}, and that is not all")
             return None
         found = self.numbers(other)
         remedy = "send every tensor at each update, the tied lm_head.weight too"
         undone = "with the engine's tensors in a copy of the model"
-        self.add("weights", undone, _named(differing, tensors), remedy, found.gap)
+        self.add("weights", undone, said, remedy, found.gap)
         return found
 
     def find_cache(self, generated: tuple[list[list[int]], list[list[float]]]) -> Explanation | None:
@@ -286,9 +286,3 @@ def _with(model: PreTrainedModel, tensors: dict[str, torch.Tensor]) -> PreTraine
         old = getattr(module, last)
         setattr(module, last, torch.nn.Parameter(tensor.to(old.device, old.dtype), requires_grad=False))
     return other
-
-
-def _named(differing: list[str], tensors: dict[str, torch.Tensor]) -> str:
-    named = ", ".join(differing[:NAMED_AT_MOST])
-    more = f" and {len(differing) - NAMED_AT_MOST} more" if len(differing) > NAMED_AT_MOST else ""
-    return f"{len(differing)} of the engine's {len(tensors)} tensors are not the model's: {named}{more}"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 def nats(number: float) -> str:
     """Return a number of nats as text: two digits, ``3e-7``."""
     return f"{number:.2g}".replace("e-0", "e-")
+
+
+def name_tensors(names: Sequence[str]) -> str:
+    """Return the first eight names of tensors, and how many more there are."""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more
 
 
 @dataclass(frozen=True)

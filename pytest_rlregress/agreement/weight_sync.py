@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.agreement.engine_weights import engine_weights, stale_weights
+from pytest_rlregress.agreement.explanation import name_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     Sync = Callable[[Any, Iterable[tuple[str, torch.Tensor]]], Any]
 
-NAMED_AT_MOST = 8
 # Engine and model differ by their kernels, the two sides of the floor by shapes only: measured 0.7 to 1.7 floors.
 FLOORS = 10
 
@@ -48,10 +48,8 @@ class SyncCheck:
     def __str__(self) -> str:
         """Say what arrived and what did not, in a sentence."""
         if self.stale:
-            named = ", ".join(self.stale[:NAMED_AT_MOST])
-            more = f" and {len(self.stale) - NAMED_AT_MOST} more" if len(self.stale) > NAMED_AT_MOST else ""
             return (
-                f"{len(self.stale)} of {self.compared} tensors are not the model's: {named}{more}; "
+                f"{len(self.stale)} of {self.compared} tensors are not the model's: {name_tensors(self.stale)}; "
                 f"log-probabilities are {self.scored:.2g} nats a token from the model's"
             )
         said = f"all {self.compared} tensors are the model's"
