@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pytest_rlregress.diagnosis import patterns
-from pytest_rlregress.diagnosis.reader import Search
-from pytest_rlregress.failures.signatures import Outcome
+from pytest_rlregress.diagnosis.reader import Search, relevant_lines
+from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.failures.signatures import Outcome, Signature
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.logs.signals import STOPPING, process_end
 
@@ -27,7 +28,6 @@ _UNFINISHED_AFTER = 30
 _BRIDGED_LINES = 1000
 # Say no more than that another process died, perhaps since it was told to: vLLM's API server, torchrun.
 _CONSEQUENCES = {"EngineDeadError", "ChildFailedError"}
-_IPYTHON_CODE = re.compile(r"-+> \[?\d+")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Event:
         outcome: What happened, as of a test.
         lines: The lines that say so, at most some.
         said: The lines of an exception's message; not all of them are its own.
+        bears: The signatures that it bears, each with its failure.
         message_only: Whether nothing but the wording of a line makes it an event.
         minor: Whether it is no more than an exit status, an error without a class or a consequence of another
             process' death: what other events explain.
@@ -46,6 +47,7 @@ class Event:
     outcome: Outcome
     lines: tuple[Line, ...]
     said: tuple[str, ...] = ()
+    bears: tuple[tuple[Failure, Signature], ...] = ()
     message_only: bool = False
     minor: bool = False
 
@@ -61,42 +63,44 @@ class Event:
 Chain = tuple[Event, ...]
 
 
+def read_events(blocks: Iterable[bytes], search: Search) -> Iterator[Chain]:
+    """Read the chains of events in a log, given as blocks of whole lines; the search keeps the clues that it finds."""
+    return _Assembler(search).read(relevant_lines(blocks, search))
+
+
+@dataclass
+class _Traceback:
+    """A traceback that has not come to its exception."""
+
+    first: Line
+    header: str  # "" where the post begins with a frame
+    indent: int  # the exception stands left of its frames, or beside them where there is no header
+    frames: list[str] = field(default_factory=list)
+    unindented: int = 0  # lines since the last frame
+
+
 @dataclass
 class _Writer:
     """The unfinished events of one writer of a log."""
 
-    started: Line | None = None  # of a traceback
-    indent: int = 0
-    is_rich: bool = False
-    frames: list[str] = field(default_factory=list)
-    unindented: int = 0  # lines since the last frame
+    traceback: _Traceback | None = None
     head: re.Match[str] | None = None  # of an exception whose message goes on
     message: list[Line] = field(default_factory=list)
     chain: list[Event] = field(default_factory=list)
-    has_header: bool = False
-    name: str | None = None  # of the exception, where the header has it
     chained: bool = False
     blank: bool = False
     recent: deque[Line] = field(default_factory=deque)  # a sentence may be wrapped over them
 
-    def start(self, line: Line, header: str) -> None:
-        """Begin a traceback; one without a header begins with a frame."""
-        self.started, self.frames, self.unindented, self.has_header = line, [], 0, bool(header)
-        self.indent, self.is_rich = len(header) - len(header.lstrip()), bool(patterns.RICH_HEADER.match(header))
-        found = patterns.TRACEBACK_HEADER.match(header)
-        self.name = found["name"] if found else None
+    def begin_traceback(self, line: Line, header: str) -> _Traceback:
+        """Begin a traceback."""
+        self.traceback = _Traceback(line, header, patterns.measure_indent(header))
         self.chained = self.blank = False
-
-    def add_frame(self, line: Line, frame: str) -> None:
-        """Add a frame; the exception stands left of its frames, or beside them where the post begins with these."""
-        self.indent = len(line.text) - len(line.text.lstrip())
-        if len(self.frames) < _FRAMES:
-            self.frames.append(frame)
-        self.unindented = 0
+        return self.traceback
 
     def end_message(self) -> None:
         """Make an event of the exception whose message is at its end."""
-        assert self.head is not None
+        if self.head is None:
+            return
         groups = self.head.groupdict()
         said = ((groups["message"] or "").strip(), *(line.text.strip() for line in self.message[1:]))
         names = tuple(name for name in (groups.get("name"), groups.get("inner")) if name)
@@ -105,23 +109,24 @@ class _Writer:
             "failed",
             exceptions=(*names, *patterns.known_bases(names)),
             message="\n".join(said)[: patterns.LONGEST],
-            frames=tuple(self.frames),
+            frames=tuple(self.traceback.frames) if self.traceback else (),
             signal=died.signal if died else None,
         )
-        first = [self.started] if self.started else []
+        first = [self.traceback.first] if self.traceback else []
         minor = not _CONSEQUENCES.isdisjoint(name.rpartition(".")[2] for name in names)
         self.chain.append(Event(outcome, (*first, *self.message), said, minor=minor))
-        self.head, self.started, self.frames = None, None, []
+        self.head = self.traceback = None
         self.chained = self.blank = False
 
     def end_traceback(self) -> None:
         """Make an event of a traceback that never came to its exception."""
-        if self.started and self.frames:
-            message = f"traceback without an end, last in {self.frames[-1]}"
-            exceptions = tuple(filter(None, [self.name]))
-            outcome = Outcome("failed", exceptions=exceptions, message=message, frames=tuple(self.frames))
-            self.chain.append(Event(outcome, (self.started,), minor=not self.has_header))
-        self.started, self.frames = None, []
+        if (begun := self.traceback) and begun.frames:
+            named = patterns.TRACEBACK_HEADER.match(begun.header)
+            exceptions = (named["name"],) if named and named["name"] else ()
+            message = f"traceback without an end, last in {begun.frames[-1]}"
+            outcome = Outcome("failed", exceptions=exceptions, message=message, frames=tuple(begun.frames))
+            self.chain.append(Event(outcome, (begun.first,), minor=not begun.header))
+        self.traceback = None
 
 
 @dataclass
@@ -136,12 +141,8 @@ class _Crash:
     frames: list[str] = field(default_factory=list)
 
 
-class Assembler:
-    """Makes chains of events out of the lines of a log.
-
-    Args:
-        search: Knows which wordings are events.
-    """
+class _Assembler:
+    """Makes chains of events out of the lines of a log."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -178,20 +179,22 @@ class Assembler:
         self._context.clear()
 
     def _emit(self, chain: list[Event]) -> None:
-        self._waiting.append((self._seen + _CONTEXT_LINES // 2, chain))
+        if chain:
+            self._waiting.append((self._seen + _CONTEXT_LINES // 2, chain))
 
     def _next(self) -> Chain:
         """Return the next chain, with the lines around it as the log of its events."""
         _, chain = self._waiting.popleft()
         log = "\n".join(line.printed for line in self._context)
-        return tuple(replace(event, outcome=replace(event.outcome, log=log)) for event in chain)
-
-    # -- crashes -------------------------------------------------------------------------------------------------------
+        logged = [replace(event, outcome=replace(event.outcome, log=log)) for event in chain]
+        return tuple(
+            event if event.message_only else replace(event, bears=self._search.match(event.outcome)) for event in logged
+        )
 
     def _take_in_crash(self, line: Line) -> bool:
         """Take a line, if it belongs to a crash."""
         writer, last = self._writers.get((line.process, line.level, line.stamped)), self._last.get(line.process)
-        in_traceback = writer is not None and writer.started is not None
+        in_traceback = writer is not None and writer.traceback is not None
         if self._crash and line.number > self._crash.last + _CRASH_LINES:
             self._end_crash()
         crash, found = self._crash, process_end(line.text)
@@ -227,13 +230,11 @@ class Assembler:
             self._emit([Event(outcome, tuple(crash.lines), minor=not crash.own)])
             self._crash = None
 
-    # -- tracebacks ----------------------------------------------------------------------------------------------------
-
     def _find_writer(self, line: Line) -> _Writer:
         """Return the writer of a line; one without a level may go on with a record that has one."""
         key = (line.process, line.level, line.stamped)
         writer, last = self._writers.get(key), self._last.get(line.process)
-        busy = writer and (writer.started or writer.head)
+        busy = writer and (writer.traceback or writer.head)
         goes_on = last and (last.head or (last.recent and not patterns.ends_message(line.text)))
         if last and goes_on and not line.level and not busy:
             return last
@@ -247,7 +248,7 @@ class Assembler:
     def _end_writers(self, keeps_named: bool = False) -> None:
         for key, writer in list(self._writers.items()):
             process, *_ = key
-            if not (keeps_named and process and writer.started and not writer.head):
+            if not (keeps_named and process and writer.traceback and not writer.head):
                 self._finish(writer)
                 del self._writers[key]
                 if self._last.get(process) is writer:
@@ -268,52 +269,46 @@ class Assembler:
             writer.end_traceback()
             if not writer.chained:
                 self._finish(writer)
-            writer.start(line, header=text)
+            writer.begin_traceback(line, header=text)
         elif frame := patterns.python_frame(text):
-            if writer.started is None:
-                if writer.blank:
-                    self._finish(writer)
-                writer.start(line, header="")
-            writer.add_frame(line, frame)
-        elif not (writer.started and self._take_in_traceback(writer, line)):
-            self._take_outside(writer, line)
+            if writer.traceback is None and writer.blank:
+                self._finish(writer)
+            traceback = writer.traceback or writer.begin_traceback(line, header="")
+            traceback.indent, traceback.unindented = patterns.measure_indent(text), 0
+            if len(traceback.frames) < _FRAMES:
+                traceback.frames.append(frame)
+        elif not (writer.traceback and self._take_in_traceback(writer, writer.traceback, line)):
+            if writer.traceback is None:
+                self._end_chain(writer)
+            if head := patterns.exception_head(line):
+                self._check_wordings(writer)
+                writer.head, writer.message = head, [line]
+            else:
+                writer.recent.append(line)
+                self._check_wordings(writer, keep=_WRAPPED_LINES - 1)
 
-    def _take_in_traceback(self, writer: _Writer, line: Line) -> bool:
-        text = line.text
-        if len(text) - len(text.lstrip()) > writer.indent or (
-            (writer.is_rich and (line.boxed or text.lstrip()[:1] in "╰╭")) or _IPYTHON_CODE.match(text)
-        ):
+    def _take_in_traceback(self, writer: _Writer, traceback: _Traceback, line: Line) -> bool:
+        """Take a line, if it is of a traceback's code or begins its exception."""
+        if patterns.is_code_of(traceback.header, traceback.indent, line):
             return True
-        if head := patterns.LAST_LINE.match(text):
+        if head := patterns.LAST_LINE.match(line.text):
             writer.head, writer.message = head, [line]
             return True
-        writer.unindented += 1
-        if writer.unindented > _UNFINISHED_AFTER:
+        traceback.unindented += 1
+        if traceback.unindented > _UNFINISHED_AFTER:
             writer.end_traceback()
         return False
 
-    def _take_outside(self, writer: _Writer, line: Line) -> None:
-        if writer.started is None:
-            self._finish(writer, wordings_too=False)
-        if head := patterns.exception_head(line):
-            self._check_wordings(writer)
-            writer.head, writer.message = head, [line]
-            return
-        writer.recent.append(line)
-        self._check_wordings(writer, keep=_WRAPPED_LINES - 1)
-
-    def _finish(self, writer: _Writer, wordings_too: bool = True) -> None:
+    def _finish(self, writer: _Writer) -> None:
         """End what a writer is in the middle of."""
-        if writer.head:
-            writer.end_message()
+        writer.end_message()
         writer.end_traceback()
-        if wordings_too:
-            self._check_wordings(writer)
-        if writer.chain:
-            self._emit(writer.chain)
-            writer.chain = []
+        self._check_wordings(writer)
+        self._end_chain(writer)
 
-    # -- lines that are an event by their message ----------------------------------------------------------------------
+    def _end_chain(self, writer: _Writer) -> None:
+        self._emit(writer.chain)
+        writer.chain = []
 
     def _check_wordings(self, writer: _Writer, keep: int = 0) -> None:
         """Make events of a writer's recent lines, the last few of which are kept for those that follow."""
@@ -321,9 +316,10 @@ class Assembler:
             lines = tuple(writer.recent)
             line = writer.recent.popleft()
             text = "\n".join([line.printed, *(one.text for one in lines)])
-            if any(patterns.reports(lines, signature) for _, signature in self._search.candidates(text)):
-                message = " ".join(one.text.strip() for one in lines)
-                self._emit([Event(Outcome("failed", message=message), lines, message_only=True)])
+            candidates = self._search.candidates(text)
+            if bears := tuple(one for one in candidates if patterns.reports(lines, one[1])):
+                outcome = Outcome("failed", message=" ".join(one.text.strip() for one in lines))
+                self._emit([Event(outcome, lines, bears=bears, message_only=True)])
             elif patterns.is_error(line.text, line.level):
                 outcome = Outcome("failed", message=line.text.strip())
                 self._emit([Event(outcome, (line,), message_only=True, minor=True)])

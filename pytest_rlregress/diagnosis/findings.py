@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pytest_rlregress.diagnosis.events import Assembler, Chain, Event
-from pytest_rlregress.diagnosis.patterns import reports, starts_traceback
-from pytest_rlregress.diagnosis.reader import Search, relevant_lines
+from pytest_rlregress.diagnosis.events import Chain, read_events
+from pytest_rlregress.diagnosis.patterns import starts_traceback
+from pytest_rlregress.diagnosis.reader import Search
 from pytest_rlregress.failures.catalogue import Catalogue, Failure
 from pytest_rlregress.failures.signatures import Example, Outcome, Signature
 from pytest_rlregress.logs.lines import Line
@@ -34,34 +34,24 @@ class Fit:
     specificity: int
 
 
-def fit_outcome(outcome: Outcome, search: Search) -> tuple[Fit, ...]:
-    """Return the signatures that an outcome fits."""
-    found = [one for one in search.candidates(outcome.message) if one[1].matches(outcome)]
-    return tuple(_fit(failure, signature, outcome) for failure, signature in found)
-
-
-def fit_event(event: Event, search: Search) -> tuple[Fit, ...]:
-    """Return the signatures that an event of a log fits."""
-    if not event.message_only:
-        return fit_outcome(event.outcome, search)
-    found = [one for one in search.candidates(event.outcome.message) if reports(event.lines, one[1])]
-    return tuple(_fit(failure, signature, event.outcome) for failure, signature in found)
-
-
-def _fit(failure: Failure, signature: Signature, outcome: Outcome) -> Fit:
-    if signature.clues:
-        texts = (outcome.message, *outcome.frames)
-        has_clue = any(clue.search(text) for clue in signature.clues for text in texts)
-    else:
-        has_clue = not signature.confirm
-    specificity = (
-        4 * bool(signature.message)
-        + 3 * bool(signature.log)
-        + 2 * bool(signature.frames)
-        + bool(signature.exception and outcome.exceptions)  # a record may quote the message alone
-        + bool(signature.signal)
-    )
-    return Fit(failure, signature, has_clue, specificity)
+def fit(outcome: Outcome, bears: Iterable[tuple[Failure, Signature]]) -> tuple[Fit, ...]:
+    """Return how an outcome fits the signatures that it bears."""
+    texts = (outcome.message, *outcome.frames)
+    fits = []
+    for failure, signature in bears:
+        if signature.clues:
+            has_clue = any(clue.search(text) for clue in signature.clues for text in texts)
+        else:
+            has_clue = not signature.confirm
+        specificity = (
+            4 * bool(signature.message)
+            + 3 * bool(signature.log)
+            + 2 * bool(signature.frames)
+            + bool(signature.exception and outcome.exceptions)  # a record may quote the message alone
+            + bool(signature.signal)
+        )
+        fits.append(Fit(failure, signature, has_clue, specificity))
+    return tuple(fits)
 
 
 def choose_answers(fits: Iterable[Fit], clues: Collection[tuple[Example, ...]]) -> list[Fit]:
@@ -84,12 +74,11 @@ def name_text(text: bytes, failures: Collection[Failure]) -> list[Failure]:
 def name_test(outcome: Outcome, failures: Collection[Failure]) -> list[Failure]:
     """Return the failures that a test shows by its own end and by its message and log; the most specific first."""
     text, search = f"{outcome.message}\n{outcome.log}".encode(errors="replace"), Search(failures)
-    return _name([fit_outcome(outcome, search)], text, search)
+    return _name([fit(outcome, search.match(outcome))], text, search)
 
 
 def _name(fits: list[tuple[Fit, ...]], text: bytes, search: Search) -> list[Failure]:
-    chains = list(Assembler(search).read(relevant_lines([text], search)))
-    fits += [fit_event(event, search) for chain in chains for event in chain]
+    fits += [fit(event.outcome, event.bears) for chain in read_events([text], search) for event in chain]
     named = sorted((one for some in fits for one in choose_answers(some, search.clues)), key=lambda it: -it.specificity)
     return list({one.failure.id: one.failure for one in named}.values())
 
@@ -167,8 +156,8 @@ class Diagnosis:
     def read(self, log: str, blocks: Iterable[bytes]) -> None:
         """Read one log, given as blocks of whole lines."""
         self._logs.append(log)
-        for chain in Assembler(self.search).read(relevant_lines(blocks, self.search)):
-            fitting = [(fit_event(event, self.search), event) for event in chain]
+        for chain in read_events(blocks, self.search):
+            fitting = [(fit(event.outcome, event.bears), event) for event in chain]
             self._signals |= {event.outcome.signal for fits, event in fitting if fits or not event.minor}
             fitting = [(fits, event) for fits, event in fitting if fits]
             if not fitting:

@@ -19,6 +19,7 @@ TRACEBACK_HEADER = re.compile(rf"^\s*(?:\S.*: |['\"]|(?P<name>{_CLASS}) {{2,}})?
 #: Of rich, also where its box is drawn in ASCII or came through a wrong encoding.
 RICH_HEADER = re.compile(r"^\s*(?:[╭┌─+\-?\ufffd]|â•­|â”€){3,} Traceback \(most recent call last\)")
 CHAINING_LINE = re.compile(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
+_IPYTHON_CODE = re.compile(r"-+> \[?\d+")
 _PYTHON_FRAMES = tuple(
     re.compile(rf"^\s*{pattern}\s*$")
     for pattern in (
@@ -89,7 +90,7 @@ _ERROR_LEVELS = ("ERROR", "CRITICAL", "FATAL")
 
 def is_report(lead: str, level: str) -> bool:
     """Return whether what follows ``lead`` on its line happened, and is not quoted, explained or searched for."""
-    if len(lead) - len(lead.lstrip()) > _INDENT:
+    if measure_indent(lead) > _INDENT:
         return False
     if not lead.strip():
         return True
@@ -121,7 +122,7 @@ def reports(lines: Sequence[Line], signature: Signature) -> bool:
     """Return whether a line, and those it is wrapped over, reports a signature's message, and not only mentions it."""
     first, *rest = lines
     quoted, pattern = not signature.is_line, signature.message
-    indent = first.text[: len(first.text) - len(first.text.lstrip())]
+    indent = first.text[: measure_indent(first.text)]
     if (
         pattern is None
         or (quoted and not signature.is_quotable)
@@ -157,6 +158,17 @@ def exception_head(line: Line) -> re.Match[str] | None:
 def starts_traceback(text: str) -> bool:
     """Return whether a traceback begins with a line."""
     return "Traceback" in text and bool(TRACEBACK_HEADER.match(text) or RICH_HEADER.match(text))
+
+
+def is_code_of(header: str, indent: int, line: Line) -> bool:
+    """Return whether a line shows the code of a traceback's frame, or is drawn around it."""
+    is_drawn = RICH_HEADER.match(header) and (line.boxed or line.text.lstrip()[:1] in "╰╭")
+    return measure_indent(line.text) > indent or bool(is_drawn or _IPYTHON_CODE.match(line.text))
+
+
+def measure_indent(text: str) -> int:
+    """Return the number of blanks that a text begins with."""
+    return len(text) - len(text.lstrip())
 
 
 def ends_message(text: str) -> bool:

@@ -20,7 +20,7 @@ from typing import IO, Any
 from ahocorasick_rs import AhoCorasick, BytesAhoCorasick, Implementation
 
 from pytest_rlregress.failures.catalogue import Failure
-from pytest_rlregress.failures.signatures import Example, Signature
+from pytest_rlregress.failures.signatures import Example, Outcome, Signature
 from pytest_rlregress.logs.lines import Line, clean
 
 #: The path that stands for standard input.
@@ -107,6 +107,10 @@ class Search:
         found = self._anchors.find_matches_as_indexes(" ".join(text.split()), overlapping=True)
         numbers = {*self._anywhere, *(number for anchor, _, _ in found for number in self._by_anchor[anchor])}
         return [self._all[number] for number in sorted(numbers)]
+
+    def match(self, outcome: Outcome) -> tuple[tuple[Failure, Signature], ...]:
+        """Return the signatures that an outcome bears."""
+        return tuple(one for one in self.candidates(outcome.message) if one[1].matches(outcome))
 
 
 def relevant_lines(blocks: Iterable[bytes], search: Search) -> Iterator[Line]:

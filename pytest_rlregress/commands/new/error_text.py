@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from pytest_rlregress.diagnosis.events import Assembler, Event
+from pytest_rlregress.diagnosis.events import Event, read_events
 from pytest_rlregress.diagnosis.findings import name_text
-from pytest_rlregress.diagnosis.reader import Search, relevant_lines
+from pytest_rlregress.diagnosis.reader import Search
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.failures.signatures import escape
 from pytest_rlregress.stack import component_of
@@ -55,7 +55,7 @@ def read(text: bytes) -> ErrorText:
     Raises:
         ErrorTextError: It shows none.
     """
-    chains = list(Assembler(search := Search(())).read(relevant_lines([text], search)))
+    chains = read_events([text], Search(()))
     found = [event for *_, event in chains if event.outcome.exceptions or event.outcome.signal or event.said]
     if not found:
         raise ErrorTextError(
