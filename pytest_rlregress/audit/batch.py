@@ -1,18 +1,129 @@
-"""A batch, or some rows of it, in one form whatever trainer it is of: ids, masks, and columns of the response."""
+"""A batch in one form whatever trainer it is of: what verl, TRL and OpenRLHF call its columns, and rows of it as ids,
+masks and columns of the response."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.audit.columns import LOG_PROBS, OF_RESPONSES, needs_masks
-from pytest_rlregress.audit.columns import BatchError as BatchError
 from pytest_rlregress.audit.findings import Finding, found_rows
 from pytest_rlregress.util.text import plural
 
 if TYPE_CHECKING:
     import torch
+
+
+class BatchError(Exception):
+    """A batch that cannot be audited: what it is, what is wrong, what is allowed."""
+
+
+#: The columns by the names used here (verl's, where it has one), and what verl, TRL and OpenRLHF call them.
+NAMES: dict[str, tuple[str, ...]] = {
+    "input_ids": ("input_ids", "sequences"),
+    "prompts": ("prompts", "prompt_ids", "prompt", "input"),
+    "responses": ("responses", "completion_ids"),
+    "attention_mask": ("attention_mask",),
+    "prompt_mask": ("prompt_mask",),
+    "completion_mask": ("completion_mask",),
+    "response_mask": ("response_mask", "action_mask", "loss_mask"),
+    "tool_mask": ("tool_mask",),
+    "position_ids": ("position_ids",),
+    "old_log_probs": ("old_log_probs", "old_per_token_logps", "action_log_probs"),
+    "rollout_log_probs": ("rollout_log_probs", "sampling_per_token_logps", "logprobs"),
+    "ref_log_prob": ("ref_log_prob", "ref_per_token_logps", "base_action_log_probs"),
+    "token_level_scores": ("token_level_scores", "rm_scores"),
+    "token_level_rewards": ("token_level_rewards",),
+    "rewards": ("rewards", "reward", "score"),
+    "advantages": ("advantages", "advantage"),
+    "returns": ("returns",),
+    "values": ("values",),
+    "uid": ("uid",),
+}
+LOG_PROBS = ("old_log_probs", "rollout_log_probs", "ref_log_prob")
+#: Columns of one number for each token of the response.
+OF_RESPONSES = (*LOG_PROBS, "token_level_scores", "token_level_rewards", "returns", "values")
+
+
+def find_columns(columns: Mapping[str, Any], mapped: Mapping[str, str]) -> tuple[dict[str, str], int]:
+    """Return what the batch calls each column, by the names used here, and how many rows all of them have.
+
+    Args:
+        columns: Those of the batch.
+        mapped: What the user says, as here; it goes before what is known of trainers.
+
+    Raises:
+        BatchError: The user names a column that is not in the batch, or something that is not known here; no column is
+            known; they differ in rows; a mask is missing.
+    """
+    for name, column in mapped.items():
+        if name not in NAMES:
+            raise BatchError(f"--map {name}={column}: {name} isn't a known name. Known: {', '.join(NAMES)}")
+        if column not in columns:
+            raise BatchError(f"--map {name}={column}: the batch has no column {column}. It has {_list(columns)}")
+    known = {name: next((one for one in names if one in columns), None) for name, names in NAMES.items()}
+    taken = set(mapped.values())
+    found = {
+        name: column
+        for name, column in ({**known, **mapped}).items()
+        if column and (name in mapped or column not in taken)
+    }
+    if not found:
+        raise BatchError(f"it has no column that is known here. It has {_list(columns)}; --map NAME=COLUMN says which "
+                         f"is which: {', '.join(NAMES)}")  # fmt: skip
+    counts = {column: len(columns[column]) for column in found.values()}
+    least, most = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
+    if counts[least] != counts[most]:
+        raise BatchError(
+            f"its columns differ in rows: {least} has {counts[least]:,} and {most} has {counts[most]:,}. Every column "
+            "has one row for each sample"
+        )
+    if not counts[least]:
+        raise BatchError("it has no rows")
+    if has_tokens(found):
+        needs_masks(found, columns)
+    return found, counts[least]
+
+
+def name_of(names: Mapping[str, str], *known: str) -> str:
+    """Return the batch's name of the first of these columns that it has."""
+    return next((names[one] for one in known if one in names), known[0])
+
+
+def has_tokens(names: Collection[str]) -> bool:
+    """Return whether columns of these names say something of tokens."""
+    return bool({"input_ids", "responses", "response_mask", "completion_mask", "attention_mask"} & {*names})
+
+
+def list_none(*names: str) -> str:
+    """Say that a batch has none of these columns, by all of their names."""
+    return f"there is none of {', '.join(column for name in names for column in NAMES[name])}"
+
+
+def _list(columns: Iterable[str], most: int = 20) -> str:
+    """Names of columns in a sentence."""
+    names = sorted(map(str, columns))
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) + more) or "none"
+
+
+def needs_masks(found: Mapping[str, str], columns: Iterable[str]) -> None:
+    """See that there is a mask of what is trained on and one of what is attended to.
+
+    Raises:
+        BatchError: One of the two is missing.
+    """
+    masks = {"response_mask": "what is trained on", "attention_mask": "what is attended to, and what is padding"}
+    lacking = [name for name in masks if not {name, "completion_mask"} & found.keys()]
+    if lacking:
+        said = " and ".join(f"no {name} ({masks[name]})" for name in lacking)
+        names = "; ".join(f"{name}: {', '.join(NAMES[name])}" for name in lacking)
+        raise BatchError(
+            f"it has {said}, without which padding cannot be told from tokens. Looked for {names}; TRL's "
+            f"completion_mask and prompt_mask are both. It has {_list(columns)}. Where the mask has another name: "
+            f"--map {lacking[0]}=COLUMN"
+        )
+
 
 _IDS = ("input_ids", "prompts", "responses", "position_ids")
 _DIMENSIONS = {"rewards": (1, 2), "advantages": (1, 2), "position_ids": (2, 3)}
@@ -24,6 +135,8 @@ class TokenRows:
     """Rows of a batch.
 
     Attributes:
+        names: What the batch calls each column, by the names used here.
+        start: Where in the batch the first of them is.
         ids: Prompt and response, ``(rows, all tokens)``; None where there are none.
         attention: As ``ids``, bool.
         responses: ``(rows, tokens)``, the last of ``ids``; None where there are none.
@@ -33,6 +146,8 @@ class TokenRows:
         findings: What was found wrong with their lengths; such a column is not in ``columns``.
     """
 
+    names: Mapping[str, str]
+    start: int
     ids: torch.Tensor | None
     attention: torch.Tensor | None
     responses: torch.Tensor | None
@@ -41,17 +156,22 @@ class TokenRows:
     columns: dict[str, Any]
     findings: list[Finding]
 
+    def name(self, *known: str) -> str:
+        """Return the batch's name of the first of these columns that it has."""
+        return name_of(self.names, *known)
+
     def log_probs(self) -> dict[str, torch.Tensor]:
         """Return the columns of log-probabilities."""
         return {name: self.columns[name] for name in LOG_PROBS if name in self.columns}
 
 
-def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows:
+def token_rows(values: Mapping[str, Any], names: Mapping[str, str], start: int = 0) -> TokenRows:
     """Bring rows into this form.
 
     Args:
-        values: Tensors by the names used here.
+        values: Tensors by the names used here; texts, as of a logged batch, are not looked at.
         names: What the batch calls each of them.
+        start: Where in the batch the first of them is.
 
     Raises:
         BatchError: A column has another shape or dtype than it can have.
@@ -61,7 +181,11 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
     def join(left: torch.Tensor | None, right: torch.Tensor) -> torch.Tensor:
         return right if left is None else torch.cat([left.to(right.dtype), right], dim=1)
 
-    parts = {name: _check_kind(name, names.get(name, name), value) for name, value in values.items()}
+    parts = {
+        name: _check_kind(name, names[name], value)
+        for name, value in values.items()
+        if name != "uid" and not isinstance(value, list)
+    }
     if "completion_mask" in parts:  # TRL: padding and end, of the completion alone; what tools said is apart
         completion = parts.pop("completion_mask").bool()
         trained = completion & parts["tool_mask"].bool() if "tool_mask" in parts else completion
@@ -118,7 +242,7 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
         ids = None
     if responses is None and ids is not None:
         responses = ids[:, -width:]
-    return TokenRows(ids, attention, responses, attended, mask, parts, findings)
+    return TokenRows(names, start, ids, attention, responses, attended, mask, parts, findings)
 
 
 def _check_kind(name: str, column: str, value: Any) -> Any:
@@ -127,8 +251,6 @@ def _check_kind(name: str, column: str, value: Any) -> Any:
     Raises:
         BatchError: It hasn't.
     """
-    if not hasattr(value, "dim") or name == "uid":
-        return value
     if getattr(value, "is_nested", False):
         raise BatchError(f"the column {column} is a nested tensor; pad it: torch.nested.to_padded_tensor")
     dimensions = _DIMENSIONS.get(name, (2,))

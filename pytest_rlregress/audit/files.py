@@ -14,7 +14,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from pytest_rlregress.audit import pickles
-from pytest_rlregress.audit.columns import NAMES, BatchError
+from pytest_rlregress.audit.batch import NAMES, BatchError
 
 FORMATS = (
     "a DataProto that verl wrote (save_to_disk), a TensorDict or a dict of tensors that torch.save wrote, safetensors, "
@@ -43,11 +43,6 @@ class BatchFile:
     form: str
     columns: Mapping[str, Any]
     meta: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def rows(self) -> dict[str, int]:
-        """The number of rows of each column."""
-        return {name: len(value) for name, value in self.columns.items()}
 
     def pieces(self, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the columns in ``columns`` by its keys, some rows at a time."""

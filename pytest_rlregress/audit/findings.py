@@ -78,19 +78,14 @@ def found_rows(
     return [Finding(check, column, what, instead, len(rows), 0, places)] if rows else []
 
 
-def move(findings: Iterable[Finding], rows: int) -> list[Finding]:
-    """Return the findings of a piece of a batch that begins at this row, by the rows of the batch."""
-    return [
-        replace(one, places=tuple(replace(place, row=place.row + rows) for place in one.places)) for one in findings
-    ]
-
-
-def merge(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings of pieces, in their order, those of one sentence about one column as one."""
-    kept: dict[tuple[str, str], Finding] = {}
-    for one in findings:
-        if before := kept.get((one.column, one.what)):
-            rows, tokens = before.rows + one.rows, before.tokens + one.tokens
-            one = replace(before, rows=rows, tokens=tokens, places=(before.places + one.places)[:SHOWN])
-        kept[one.column, one.what] = one
-    return list(kept.values())
+def join_findings(kept: Iterable[Finding], found: Iterable[Finding], start: int) -> list[Finding]:
+    """Return findings, and those of the piece that begins at row ``start``; of one sentence about one column one."""
+    joined = {(one.column, one.what): one for one in kept}
+    for one in found:
+        places = tuple(replace(place, row=place.row + start) for place in one.places)
+        before = joined.get((one.column, one.what), replace(one, rows=0, tokens=0, places=()))
+        rows, tokens = before.rows + one.rows, before.tokens + one.tokens
+        joined[one.column, one.what] = replace(
+            before, rows=rows, tokens=tokens, places=(before.places + places)[:SHOWN]
+        )
+    return list(joined.values())

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.audit.batch import TokenRows
-from pytest_rlregress.audit.columns import BatchError
+from pytest_rlregress.audit.batch import BatchError, TokenRows, name_of
 from pytest_rlregress.audit.findings import SHOWN, Finding, Place
-from pytest_rlregress.audit.whole import AuditReport
+from pytest_rlregress.audit.whole import Audit
 
 _COLUMNS = ("old_log_probs", "rollout_log_probs")
 
@@ -50,15 +49,12 @@ def end_tokens(directory: Path) -> list[int]:
     return []
 
 
-def add(
-    report: AuditReport, rows: Sequence[SampledRow], names: Mapping[str, str], directory: Path, temperature: float
-) -> None:
-    """Add the gap of each column of log-probabilities to a report, as a finding where it is more than rounding.
+def add(audit: Audit, rows: Sequence[SampledRow], directory: Path, temperature: float) -> None:
+    """Add the gap of each column of log-probabilities to an audit, as a finding where it is more than rounding.
 
     Args:
-        report: Is added to.
+        audit: Is added to.
         rows: Those that are looked at.
-        names: What the batch calls each column.
         directory: Of the model, as transformers loads it; nothing is downloaded, and no code or pickle in it is run.
         temperature: That the responses were sampled at.
 
@@ -70,14 +66,12 @@ def add(
     if not columns or not whole:
         no_columns = "there are no log-probabilities of tokens that are trained on"
         not_whole = f"each of {len(rows)} rows has tokens in its response that are not trained on"
-        report.unchecked["gap"] = not_whole if columns else no_columns
+        audit.unchecked["gap"] = not_whole if columns else no_columns
         return
-    model = _load(directory, rows, names)
-    report.checked.append("gap")
-    for name in columns:
-        finding, note = _compare(names[name], name, whole, model, temperature)
-        report.findings += finding
-        report.notes.append(note)
+    model = _load(directory, rows, name_of(audit.names, "input_ids", "responses"))
+    compared = [_compare(audit.names[name], name, whole, model, temperature) for name in columns]
+    audit.found["gap"] = [finding for findings, _ in compared for finding in findings]
+    audit.notes += [note for _, note in compared]
 
 
 def _compare(
@@ -117,8 +111,8 @@ def _compare(
     ], note
 
 
-def sampled_rows(piece: TokenRows, start: int, wanted: Collection[int]) -> list[SampledRow]:
-    """Of a piece of a batch that begins at row ``start`` the wanted rows that have a prompt and tokens to train on."""
+def sampled_rows(piece: TokenRows, wanted: Collection[int]) -> list[SampledRow]:
+    """Return the wanted rows of a piece of a batch that have a prompt and tokens to train on."""
     found: list[SampledRow] = []
     if piece.ids is None or piece.attention is None:
         return found
@@ -126,7 +120,7 @@ def sampled_rows(piece: TokenRows, start: int, wanted: Collection[int]) -> list[
     for row in range(len(piece.mask)):
         at = piece.attention[row].nonzero()[:, 0]
         trained = piece.mask[row].nonzero()[:, 0]
-        if start + row not in wanted or not len(trained):
+        if piece.start + row not in wanted or not len(trained):
             continue
         first = int(trained[0]) + skipped
         prompt = int((at < first).sum())
@@ -134,12 +128,12 @@ def sampled_rows(piece: TokenRows, start: int, wanted: Collection[int]) -> list[
         if prompt and tokens:
             reported = {name: values[row, tokens].tolist() for name, values in piece.log_probs().items()}
             flags = piece.mask[row, tokens].tolist()
-            found.append(SampledRow(start + row, piece.ids[row, at].tolist(), prompt, flags, tokens, reported))
+            found.append(SampledRow(piece.start + row, piece.ids[row, at].tolist(), prompt, flags, tokens, reported))
     return found
 
 
-def _load(directory: Path, rows: Sequence[SampledRow], names: Mapping[str, str]) -> Any:
-    """Return the model, in float32, after a look at its vocabulary."""
+def _load(directory: Path, rows: Sequence[SampledRow], column: str) -> Any:
+    """Return the model, in float32, after a look at its vocabulary; ``column`` is the batch's name of its ids."""
     try:
         from transformers import AutoConfig, AutoModelForCausalLM
     except ImportError as error:
@@ -154,7 +148,6 @@ def _load(directory: Path, rows: Sequence[SampledRow], names: Mapping[str, str])
         vocabulary = config.get_text_config().vocab_size
         worst = max(rows, key=lambda row: max(row.ids))
         if max(worst.ids) >= vocabulary:
-            column = names.get("input_ids", names.get("responses", "input_ids"))
             raise BatchError(
                 f"--model {directory}: its vocabulary has {vocabulary:,} ids, and {column} has the id {max(worst.ids)} "
                 f"in row {worst.row}: it is not the model that sampled this batch"

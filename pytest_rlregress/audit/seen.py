@@ -33,6 +33,9 @@ class SeenRows:
         samples: Of each row, what is the same for the same tokens.
         lengths: Tokens of each response.
         log_probs: Their sum for each row; none where there is no such column.
+        gap: Sum of |difference| between the trainer's log-probabilities and the engine's, over ``tokens`` trained ones.
+        apart: The same one token apart, over ``pairs``.
+        largest: The largest difference, at ``place``.
     """
 
     names: Mapping[str, str]
@@ -42,17 +45,26 @@ class SeenRows:
     samples: list[Hashable] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    gap: float = 0.0
+    tokens: int = 0
+    apart: float = 0.0
+    pairs: int = 0
+    largest: float = 0.0
+    place: Place | None = None
 
     def add(self, rows: TokenRows | None, values: Mapping[str, Any]) -> None:
         """Keep what is needed of these rows."""
-        if rows is not None and rows.ids is not None and rows.responses is not None:
-            self._add_samples(rows, rows.responses)
         self._add_groups(rows, values)
         self._add_rewards(rows, values)
+        if rows is not None:
+            self._add_samples(rows)
+            self._add_gap(rows)
 
-    def _add_samples(self, rows: TokenRows, responses: torch.Tensor) -> None:
+    def _add_samples(self, rows: TokenRows) -> None:
+        if rows.ids is None or rows.responses is None:
+            return
         sampled = rows.attended & ~_before_response(rows)
-        self.samples += _hashes(responses, sampled)
+        self.samples += _hashes(rows.responses, sampled)
         self.lengths += sampled.sum(dim=1).tolist()
         if log_probs := list(rows.log_probs().values()):
             self.log_probs += log_probs[0].masked_fill(~rows.mask, 0).double().sum(dim=1).tolist()
@@ -76,12 +88,54 @@ class SeenRows:
         name = next((name for name in _REWARDS if name in columns and hasattr(columns[name], "dim")), None)
         if name is None:
             return
-        value, self.reward_column = columns[name], self.names.get(name, name)
+        value, self.reward_column = columns[name], self.names[name]
         if rows is not None and value.shape == rows.mask.shape:
             value = value.masked_fill(~rows.mask, 0)
         if value.dim() == 2:
             value = value.sum(dim=1)
         self.rewards += value.tolist()
+
+    def _add_gap(self, rows: TokenRows) -> None:
+        if not {*_COLUMNS} <= rows.columns.keys():
+            return
+        one, other = (rows.columns[name] for name in _COLUMNS)
+        mask = rows.mask
+        sums, counts = checks.gaps(one, other, mask)
+        apart, pairs = checks.gaps(one[:, 1:], other[:, :-1], mask[:, 1:] & mask[:, :-1])
+        self.gap += float(sums.double().sum())
+        self.tokens += int(counts.sum())
+        self.apart += float(apart.double().sum())
+        self.pairs += int(pairs.sum())
+        difference = (one - other).abs().masked_fill(~mask, 0).nan_to_num(0, 0, 0)
+        largest = int(difference.argmax()) if difference.numel() else 0
+        if difference.numel() and float(difference.flatten()[largest]) > self.largest:
+            row, token = divmod(largest, mask.shape[1])
+            self.largest, self.place = float(difference[row, token]), Place(rows.start + row, token)
+
+    def note_gap(self) -> list[str]:
+        """Return the gap, in a sentence; none where the batch doesn't have both columns."""
+        if not self.tokens:
+            return []
+        one, other = (self.names[name] for name in _COLUMNS)
+        mean = f"{one} and {other} are {self.gap / self.tokens:.3g} nats a token apart"
+        if self.place is None:
+            return [mean]
+        return [f"{mean}, at most {self.largest:.3g} (row {self.place.row}, token {self.place.token})"]
+
+    def find_unrelated(self) -> list[Finding]:
+        """Return a finding where the columns are no nearer to each other than each to its neighbour's tokens."""
+        if self.place is None or self.pairs < _TOKENS:
+            return []
+        gap, apart = self.gap / self.tokens, self.apart / self.pairs
+        if gap <= 1e-3 or gap * 2 <= apart or math.isnan(gap):
+            return []
+        one, other = (self.names[name] for name in _COLUMNS)
+        what = (
+            f"is {gap:.3g} nats a token away from {other}, and {apart:.3g} from the same shifted by a token: the two "
+            "are not of the same tokens, or not of the same weights"
+        )
+        instead = "look whether rows of one column were reordered, and whether the engine has the trainer's weights"
+        return [Finding("shifted", one, what, instead, 1, 0, (self.place,))]
 
 
 def _before_response(rows: TokenRows) -> torch.Tensor:
@@ -105,64 +159,3 @@ def _hashes(ids: torch.Tensor, kept: torch.Tensor) -> list[Hashable]:
     place = kept.cumsum(dim=1)
     hashes = ((ids.long() + 1) * factors[place] * kept).sum(dim=1)
     return [(hashed, count) for hashed, count in zip(hashes.tolist(), place[:, -1].tolist(), strict=True)]
-
-
-@dataclass
-class ColumnComparison:
-    """Sums of |difference| between the trainer's log-probabilities and the engine's, over trained tokens.
-
-    Attributes:
-        gap: As they are, over ``tokens``.
-        apart: One token apart, over ``pairs``.
-        largest: The largest difference, at ``place``.
-    """
-
-    gap: float = 0.0
-    tokens: int = 0
-    apart: float = 0.0
-    pairs: int = 0
-    largest: float = 0.0
-    place: Place | None = None
-
-    def add(self, rows: TokenRows, start: int) -> None:
-        """Add rows, the first of which is the batch's row ``start``."""
-        if not {*_COLUMNS} <= rows.columns.keys():
-            return
-        one, other = (rows.columns[name] for name in _COLUMNS)
-        mask = rows.mask
-        sums, counts = checks.gaps(one, other, mask)
-        apart, pairs = checks.gaps(one[:, 1:], other[:, :-1], mask[:, 1:] & mask[:, :-1])
-        self.gap += float(sums.double().sum())
-        self.tokens += int(counts.sum())
-        self.apart += float(apart.double().sum())
-        self.pairs += int(pairs.sum())
-        difference = (one - other).abs().masked_fill(~mask, 0).nan_to_num(0, 0, 0)
-        largest = int(difference.argmax()) if difference.numel() else 0
-        if difference.numel() and float(difference.flatten()[largest]) > self.largest:
-            row, token = divmod(largest, mask.shape[1])
-            self.largest, self.place = float(difference[row, token]), Place(start + row, token)
-
-    def notes(self, names: Mapping[str, str]) -> list[str]:
-        """Return the gap, in a sentence."""
-        if not self.tokens:
-            return []
-        one, other = (names.get(name, name) for name in _COLUMNS)
-        mean = f"{one} and {other} are {self.gap / self.tokens:.3g} nats a token apart"
-        if self.place is None:
-            return [mean]
-        return [f"{mean}, at most {self.largest:.3g} (row {self.place.row}, token {self.place.token})"]
-
-    def find_unrelated(self, names: Mapping[str, str]) -> list[Finding]:
-        """Return a finding where the columns are no nearer to each other than each to its neighbour's tokens."""
-        if self.place is None or self.pairs < _TOKENS:
-            return []
-        gap, apart = self.gap / self.tokens, self.apart / self.pairs
-        if gap <= 1e-3 or gap * 2 <= apart or math.isnan(gap):
-            return []
-        one, other = (names.get(name, name) for name in _COLUMNS)
-        what = (
-            f"is {gap:.3g} nats a token away from {other}, and {apart:.3g} from the same shifted by a token: the two "
-            "are not of the same tokens, or not of the same weights"
-        )
-        instead = "look whether rows of one column were reordered, and whether the engine has the trainer's weights"
-        return [Finding("shifted", one, what, instead, 1, 0, (self.place,))]

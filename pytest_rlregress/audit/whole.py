@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_rlregress.audit import checks, columns, group_checks
-from pytest_rlregress.audit.batch import TokenRows, token_rows
-from pytest_rlregress.audit.columns import LOG_PROBS, NAMES, OF_RESPONSES
-from pytest_rlregress.audit.findings import Finding, merge, move
-from pytest_rlregress.audit.seen import ColumnComparison, SeenRows
+from pytest_rlregress.audit import checks, group_checks
+from pytest_rlregress.audit.batch import (
+    LOG_PROBS,
+    OF_RESPONSES,
+    TokenRows,
+    find_columns,
+    has_tokens,
+    list_none,
+    name_of,
+    token_rows,
+)
+from pytest_rlregress.audit.findings import Finding, join_findings
+from pytest_rlregress.audit.seen import SeenRows
 
 _TOKEN_CHECKS = {
     "lengths": "every column has one number for each token of the response",
@@ -30,84 +37,70 @@ CHECKS = _TOKEN_CHECKS | {
     "group-spread": "the rewards of a group differ",
     "duplicate": "samples of a prompt are not the same tokens",
 }
+#: The check that --model adds.
+MODEL_CHECK = {"gap": "with --model: the log-probabilities are the model's, but for rounding"}
 #: A check's findings, or why it cannot be made.
 Result = list[Finding] | str
 
 
-def _none_of(*names: str) -> str:
-    return f"there is none of {', '.join(column for name in names for column in NAMES[name])}"
-
-
-def _check_tokens(rows: TokenRows, names: Mapping[str, str], ends: Collection[int]) -> dict[str, Result]:
-    """Return the result of each check of tokens.
-
-    Args:
-        rows: Those that are looked at.
-        names: What the batch calls each column, by the names used here.
-        ends: Ids of end tokens; none where they are not known.
-    """
+def _check_tokens(rows: TokenRows, ends: Collection[int]) -> dict[str, Result]:
+    """Return the result of each check of tokens; ``ends`` are ids of end tokens, none where they are not known."""
     mask, log_probs = rows.mask, rows.log_probs()
-    mask_name = _name(names, "response_mask", "completion_mask")
+    mask_name = rows.name("response_mask", "completion_mask")
 
     def check_each(wanted: Iterable[str], check: Callable[..., list[Finding]], otherwise: str) -> Result:
-        fitting = [one for one in wanted if one in rows.columns and _is_numbers(rows, one, check)]
-        found = [finding for one in fitting for finding in check(rows.columns[one], mask, _name(names, one))]
+        having = {one: rows.columns[one] for one in wanted if one in rows.columns}
+        fitting = {
+            one: value
+            for one, value in having.items()
+            if value.shape == mask.shape or (check is checks.finite and value.dim() == 1)
+        }
+        found = [finding for one, value in fitting.items() for finding in check(value, mask, rows.name(one))]
         return found if fitting else otherwise
 
     rewards = ("token_level_scores", "token_level_rewards", "rewards")
-    no_reward = "its rewards are of rows and not of tokens" if "rewards" in names else _none_of(*rewards)
+    no_reward = "its rewards are of rows and not of tokens" if "rewards" in rows.names else list_none(*rewards)
     numbers = (*OF_RESPONSES, "advantages", "rewards")
     return {
         "lengths": rows.findings,
-        "ids": _check_ids(rows, names),
+        "ids": _check_ids(rows),
         "mask": checks.mask_inside_attention(mask, rows.attended, mask_name) + checks.mask_has_tokens(mask, mask_name),
         "reward": check_each(rewards, checks.reward_is_trained_on, no_reward),
-        "not-a-number": check_each(numbers, checks.finite, _none_of(*LOG_PROBS, "advantages", "rewards")),
-        "log-probs": check_each(log_probs, checks.not_above_zero, _none_of(*LOG_PROBS)),
-        "filled": _check_filled(rows, names),
-        "shifted": _check_shifted(rows, names),
-        "end": _check_ends(rows, names, ends),
-        "positions": _check_positions(rows, names),
+        "not-a-number": check_each(numbers, checks.finite, list_none(*LOG_PROBS, "advantages", "rewards")),
+        "log-probs": check_each(log_probs, checks.not_above_zero, list_none(*LOG_PROBS)),
+        "filled": _check_filled(rows),
+        "shifted": _check_shifted(rows),
+        "end": _check_ends(rows, ends),
+        "positions": _check_positions(rows),
     }
 
 
-def _name(names: Mapping[str, str], *known: str) -> str:
-    """Return the batch's name of the first of these columns that it has."""
-    return next((names[one] for one in known if one in names), known[0])
-
-
-def _is_numbers(rows: TokenRows, column: str, check: Callable[..., list[Finding]]) -> bool:
-    """Return whether a check can take a column: of a number for each token, or for each row, if it takes those too."""
-    value = rows.columns[column]
-    return value.shape == rows.mask.shape or (check is checks.finite and value.dim() == 1)
-
-
-def _check_ids(rows: TokenRows, names: Mapping[str, str]) -> Result:
+def _check_ids(rows: TokenRows) -> Result:
     ids, attention = rows.ids, rows.attention
     if ids is None or attention is None:
-        return _none_of("input_ids", "responses")
-    whole = _name(names, "input_ids", "responses")
+        return list_none("input_ids", "responses")
+    whole = rows.name("input_ids", "responses")
     found = checks.ids_are_ids(ids, attention, whole)
-    if "input_ids" in names:
+    if "input_ids" in rows.names:
         width, prompts = rows.mask.shape[1], rows.columns.get("prompts")
-        if "responses" in names and rows.responses is not None:
-            found += checks.same_ids(rows.responses, ids[:, -width:], rows.attended, names["responses"], whole)
+        if "responses" in rows.names and rows.responses is not None:
+            found += checks.same_ids(rows.responses, ids[:, -width:], rows.attended, rows.name("responses"), whole)
         if prompts is not None and prompts.shape[1] + width == ids.shape[1]:
             part = slice(prompts.shape[1])
-            found += checks.same_ids(prompts, ids[:, part], attention[:, part], names["prompts"], whole)
+            found += checks.same_ids(prompts, ids[:, part], attention[:, part], rows.name("prompts"), whole)
     return found
 
 
-def _check_filled(rows: TokenRows, names: Mapping[str, str]) -> Result:
+def _check_filled(rows: TokenRows) -> Result:
     log_probs, found = rows.log_probs(), []
     for one, value in log_probs.items():
         other = next((name for name in log_probs if name != one), None)
-        beside = (log_probs[other], _name(names, other)) if other else ()
-        found += checks.filled_with_zero(value, rows.mask, _name(names, one), *beside)
-    return found if log_probs else _none_of(*LOG_PROBS)
+        beside = (log_probs[other], rows.name(other)) if other else ()
+        found += checks.filled_with_zero(value, rows.mask, rows.name(one), *beside)
+    return found if log_probs else list_none(*LOG_PROBS)
 
 
-def _check_shifted(rows: TokenRows, names: Mapping[str, str]) -> Result:
+def _check_shifted(rows: TokenRows) -> Result:
     log_probs = list(rows.log_probs().items())
     if len(log_probs) < 2:
         return "it takes two columns of log-probabilities, or --model DIR"
@@ -115,24 +108,23 @@ def _check_shifted(rows: TokenRows, names: Mapping[str, str]) -> Result:
     return [
         finding
         for other, beside in others
-        for finding in checks.shifted(values, beside, rows.mask, _name(names, one), _name(names, other))
+        for finding in checks.shifted(values, beside, rows.mask, rows.name(one), rows.name(other))
     ]
 
 
-def _check_ends(rows: TokenRows, names: Mapping[str, str], ends: Collection[int]) -> Result:
+def _check_ends(rows: TokenRows, ends: Collection[int]) -> Result:
     if not ends:
         return "no end token is known: --eos ID"
     if rows.responses is None:
-        return _none_of("responses", "input_ids")
-    of = _name(names, "responses", "input_ids"), _name(names, "response_mask", "completion_mask")
-    return checks.ends_kept(rows.responses, rows.attended, rows.mask, ends, of)
+        return list_none("responses", "input_ids")
+    names = rows.name("responses", "input_ids"), rows.name("response_mask", "completion_mask")
+    return checks.ends_kept(rows.responses, rows.attended, rows.mask, ends, names)
 
 
-def _check_positions(rows: TokenRows, names: Mapping[str, str]) -> Result:
-    positions = rows.columns.get("position_ids")
+def _check_positions(rows: TokenRows) -> Result:
+    positions, name = rows.columns.get("position_ids"), rows.name("position_ids")
     if positions is None:
-        return _none_of("position_ids")
-    name = _name(names, "position_ids")
+        return list_none("position_ids")
     if positions.dim() == 3:
         return f"{name} has three dimensions, as models of images want it"
     if rows.attention is None or positions.shape != rows.attention.shape:
@@ -140,109 +132,96 @@ def _check_positions(rows: TokenRows, names: Mapping[str, str]) -> Result:
     return checks.positions_count(positions, rows.attention, name)
 
 
-def _check_groups(seen: SeenRows, names: Mapping[str, str]) -> dict[str, Result]:
+def _check_groups(seen: SeenRows) -> dict[str, Result]:
     """Return the result of each check of groups, after the last row."""
-    groups = group_checks.rows_of(seen.group)
+    groups, names = group_checks.rows_of(seen.group), seen.names
     if len(groups) == len(seen.group):
-        why = "every row is a group of its own" if groups else _none_of("uid", "prompts")
+        why = "every row is a group of its own" if groups else list_none("uid", "prompts")
         return {"group-size": why, "group-spread": "there are no groups", "duplicate": "there are no groups"}
-    spread: Result = _none_of("token_level_scores", "rewards")
+    spread: Result = list_none("token_level_scores", "rewards")
     if seen.rewards:
         spread = group_checks.group_spread(groups, seen.rewards, seen.reward_column)
-    equal: Result = _none_of("responses", "input_ids")
+    equal: Result = list_none("responses", "input_ids")
     if seen.samples:
-        column = _name(names, "responses", "input_ids")
+        column = name_of(names, "responses", "input_ids")
         equal = group_checks.duplicates(groups, seen.samples, seen.lengths, seen.log_probs or None, column)
-    sizes = group_checks.group_sizes(groups, _name(names, "uid", "prompts"))
+    sizes = group_checks.group_sizes(groups, name_of(names, "uid", "prompts"))
     return {"group-size": sizes, "group-spread": spread, "duplicate": equal}
 
 
-@dataclass
-class AuditReport:
-    """What the checks found.
-
-    Attributes:
-        findings: In the order of ``CHECKS``.
-        checked: Names of the checks that were made.
-        unchecked: Why the others were not.
-        rows: Of the batch.
-        tokens: That are trained on.
-        notes: What was measured and isn't a finding.
-    """
-
-    findings: list[Finding] = field(default_factory=list)
-    checked: list[str] = field(default_factory=list)
-    unchecked: dict[str, str] = field(default_factory=dict)
-    rows: int = 0
-    tokens: int = 0
-    notes: list[str] = field(default_factory=list)
-
-
 class Audit:
-    """The checks over pieces of one batch.
+    """The checks over pieces of one batch, and what they find.
 
     Attributes:
-        rows: How many it has seen.
+        names: What the batch calls each column, by the names used here.
+        rows: Of the batch.
+        tokens: That are trained on, so far.
+        found: Findings so far, by check, of those that were made.
+        unchecked: Why the others were not.
+        notes: What was measured and isn't a finding.
 
     Args:
-        names: What the batch calls each column, by the names used here.
+        columns: Of the batch: tensors and lists.
+        mapped: Columns under other names: ``{"response_mask": "my_mask"}``.
         ends: Ids of end tokens; none where they are not known.
         skip: Checks that are not to be made.
+
+    Raises:
+        BatchError: The columns are not those of a batch.
     """
 
-    def __init__(self, names: Mapping[str, str], ends: Collection[int] = (), skip: Collection[str] = ()) -> None:
-        self._names, self._ends, self._skip = names, ends, frozenset(skip)
-        self._found: dict[str, list[Finding]] = {}  # by check, of those that were made
-        self._unchecked = dict.fromkeys(skip, "--skip")
-        self._seen = SeenRows(names)
-        self._comparison = ColumnComparison()
-        self.rows = self._tokens = 0
+    def __init__(
+        self,
+        columns: Mapping[str, Any],
+        mapped: Mapping[str, str],
+        ends: Collection[int] = (),
+        skip: Collection[str] = (),
+    ) -> None:
+        self.names, self.rows = find_columns(columns, mapped)
+        self.tokens, self._start = 0, 0
+        self.found: dict[str, list[Finding]] = {}
+        self.unchecked = dict.fromkeys(skip, "--skip")
+        self.notes: list[str] = []
+        self._ends, self._skip = ends, frozenset(skip)
+        self._seen = SeenRows(self.names)
 
     def add(self, values: Mapping[str, Any]) -> TokenRows | None:
-        """Check some rows, by the names used here; None where there are no tokens in them.
+        """Check the next rows, by the names used here; None where there are no tokens in them.
 
         Raises:
             BatchError: A column has another shape or dtype than it can have.
         """
         rows = None
         if has_tokens(values):
-            of_tokens = {name: one for name, one in values.items() if name != "uid" and not isinstance(one, list)}
-            rows = token_rows(of_tokens, self._names)
-            self._take(_check_tokens(rows, self._names, self._ends), self.rows)
-            self._comparison.add(rows, self.rows)
-            self._tokens += int(rows.mask.sum())
+            rows = token_rows(values, self.names, self._start)
+            self._take(_check_tokens(rows, self._ends), self._start)
+            self.tokens += int(rows.mask.sum())
         else:
-            self._take(dict.fromkeys(_TOKEN_CHECKS, "there are no tokens in it"), self.rows)
+            self._take(dict.fromkeys(_TOKEN_CHECKS, "there are no tokens in it"))
         self._seen.add(rows, values)
-        self.rows += len(next(iter(values.values()))) if rows is None else len(rows.mask)
+        self._start += len(next(iter(values.values())))
         return rows
 
-    def report(self) -> AuditReport:
-        """Return all findings, after the last rows."""
-        self._take(_check_groups(self._seen, self._names), 0)
-        if self._found.get("shifted") == []:
-            self._found["shifted"] = self._comparison.find_unrelated(self._names)
-        return AuditReport(
-            [finding for name in CHECKS for finding in merge(self._found.get(name, ()))],
-            [name for name in CHECKS if name in self._found],
-            {name: self._unchecked[name] for name in CHECKS if name not in self._found},
-            self.rows,
-            self._tokens,
-            self._comparison.notes(self._names),
-        )
+    def finish(self) -> None:
+        """Check what takes all rows, after the last of them."""
+        self._take(_check_groups(self._seen))
+        if self.found.get("shifted") == []:
+            self.found["shifted"] = self._seen.find_unrelated()
+        self.unchecked = {name: self.unchecked[name] for name in CHECKS if name not in self.found}
+        self.notes = self._seen.note_gap()
 
-    def _take(self, results: Mapping[str, Result], start: int) -> None:
+    @property
+    def findings(self) -> list[Finding]:
+        """Findings, in the order of the checks."""
+        return [finding for name in CHECKS | MODEL_CHECK for finding in self.found.get(name, ())]
+
+    def _take(self, results: Mapping[str, Result], start: int = 0) -> None:
         """Keep the results for a piece of the batch that begins at the row ``start``."""
         for name, result in results.items():
             if isinstance(result, str):
-                self._unchecked.setdefault(name, result)
+                self.unchecked.setdefault(name, result)
             elif name not in self._skip:
-                self._found.setdefault(name, []).extend(move(result, start))
-
-
-def has_tokens(values: Collection[str]) -> bool:
-    """Return whether columns of these names say something of tokens."""
-    return bool({"input_ids", "responses", "response_mask", "completion_mask", "attention_mask"} & {*values})
+                self.found[name] = join_findings(self.found.get(name, []), result, start)
 
 
 def audit_batch(
@@ -274,10 +253,7 @@ def audit_batch(
     tensors = {str(key): value for key, value in batch.items() if hasattr(value, "dim") and value.dim()}
     if group is not None:
         tensors["uid"] = group
-    found = columns.find_columns(tensors, mapped or {})
-    columns.same_rows(found, {name: len(value) for name, value in tensors.items()})
-    if has_tokens(found):
-        columns.needs_masks(found, tensors)
-    audit = Audit(found, ends, skip)
-    audit.add({name: tensors[column] for name, column in found.items()})
-    return audit.report().findings
+    audit = Audit(tensors, mapped or {}, ends, skip)
+    audit.add({name: tensors[column] for name, column in audit.names.items()})
+    audit.finish()
+    return audit.findings

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.audit import columns, files, model_gap
+from pytest_rlregress.audit import files, model_gap
 from pytest_rlregress.audit.batch import BatchError
-from pytest_rlregress.audit.whole import CHECKS, Audit, AuditReport, has_tokens
+from pytest_rlregress.audit.whole import CHECKS, MODEL_CHECK, Audit
 from pytest_rlregress.util.arguments import count
 from pytest_rlregress.util.text import checked_lines, plural, wrapped
 
@@ -82,23 +82,19 @@ def declare(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-#: The check that --model adds.
-MODEL_CHECK = {"gap": "with --model: the log-probabilities are the model's, but for rounding"}
-
-
 def run(options: argparse.Namespace) -> int:
     """Read the batch, check it and print what was found; returns the exit code."""
     try:
-        report, form = _audit(options)
+        audit, form = _audit(options)
     except BatchError as error:
         for line in wrapped(f"rlregress audit: {options.batch}: {error}."):
             print(line, file=sys.stderr)
         return 2
-    print((_as_json if options.json else _as_text)(str(options.batch), form, report))
-    return 1 if report.findings else 0
+    print((_as_json if options.json else _as_text)(str(options.batch), form, audit))
+    return 1 if audit.findings else 0
 
 
-def _audit(options: argparse.Namespace) -> tuple[AuditReport, str]:
+def _audit(options: argparse.Namespace) -> tuple[Audit, str]:
     """Return what the checks found, and which program wrote the batch."""
     try:
         import torch
@@ -108,31 +104,27 @@ def _audit(options: argparse.Namespace) -> tuple[AuditReport, str]:
             "pip install torch, or run it in the trainer's environment"
         ) from error
     batch, model = files.open_batch(options.batch), options.model
-    found = columns.find_columns(batch.rows, dict(options.map))
-    rows = columns.same_rows(found, batch.rows)
-    if has_tokens(found):
-        columns.needs_masks(found, batch.rows)
     said = batch.meta.get("eos_token_id")  # as verl's meta_info does
     ends = [one for one in (said if isinstance(said, list) else [said]) if isinstance(one, int)]
     ends = options.eos or ends or (model_gap.end_tokens(model) if model else [])
-    audit = Audit(found, ends, set(options.skip) & CHECKS.keys())
+    audit = Audit(batch.columns, dict(options.map), ends, set(options.skip) & CHECKS.keys())
     kept: list[model_gap.SampledRow] = []
-    wanted = {number * rows // options.model_rows for number in range(options.model_rows)}
+    wanted = {number * audit.rows // options.model_rows for number in range(options.model_rows)}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # on small pieces more wait for each other, three times as long
     try:
-        for piece in batch.pieces(found):
-            start, tokens = audit.rows, audit.add(piece)
+        for piece in batch.pieces(audit.names):
+            tokens = audit.add(piece)
             if model and tokens:
-                kept += model_gap.sampled_rows(tokens, start, wanted)
+                kept += model_gap.sampled_rows(tokens, wanted)
     finally:
         torch.set_num_threads(threads)
-    report = audit.report()
+    audit.finish()
     if model and "gap" not in options.skip:
         said = batch.meta.get("temperature")
         temperature = options.temperature or (said if isinstance(said, int | float) and said > 0 else 1.0)
-        model_gap.add(report, kept, found, model, temperature)
-    return report, batch.form
+        model_gap.add(audit, kept, model, temperature)
+    return audit, batch.form
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -148,29 +140,29 @@ def _id(text: str) -> int:
     return int(text)
 
 
-def _as_json(file: str, form: str, report: AuditReport) -> str:
+def _as_json(file: str, form: str, audit: Audit) -> str:
     """Write one JSON object; rows and tokens are from 0."""
     return json.dumps(
         {
             "file": file,
             "form": form,
-            "rows": report.rows,
-            "trained_tokens": report.tokens,
-            "findings": [asdict(one) for one in report.findings],
-            "notes": report.notes,
-            "checked": report.checked,
-            "not_checked": [{"check": check, "why": why} for check, why in report.unchecked.items()],
+            "rows": audit.rows,
+            "trained_tokens": audit.tokens,
+            "findings": [asdict(one) for one in audit.findings],
+            "notes": audit.notes,
+            "checked": list(audit.found),
+            "not_checked": [{"check": check, "why": why} for check, why in audit.unchecked.items()],
         },
         indent=2,
         ensure_ascii=False,
     )
 
 
-def _as_text(file: str, form: str, report: AuditReport) -> str:
+def _as_text(file: str, form: str, audit: Audit) -> str:
     """Write the findings, then what the batch is, what was measured, what was checked and what was not."""
     lines = []
-    for one in report.findings:
-        every = "every row" if one.rows == report.rows else plural(one.rows, "row")
+    for one in audit.findings:
+        every = "every row" if one.rows == audit.rows else plural(one.rows, "row")
         extent = f"{plural(one.tokens, 'token')} in {every}" if one.tokens else every
         lines += [f"{one.check}: {one.column}, {extent}", *wrapped(one.what, "  ", "  ")]
         for place in one.places:
@@ -179,9 +171,9 @@ def _as_text(file: str, form: str, report: AuditReport) -> str:
         if one.rows > len(one.places):
             lines.append(f"    and {one.rows - len(one.places):,} more")
         lines += [*wrapped(f"instead: {one.instead}", "  ", "    "), ""]
-    found = plural(len(report.findings), "finding") if report.findings else "nothing found"
-    tokens = f", {report.tokens:,} trained tokens" if report.tokens else ""
-    lines += wrapped(f"{file} ({form}), {report.rows:,} rows{tokens}: {found}", rest="  ")
-    for note in report.notes:
+    found = plural(len(audit.findings), "finding") if audit.findings else "nothing found"
+    tokens = f", {audit.tokens:,} trained tokens" if audit.tokens else ""
+    lines += wrapped(f"{file} ({form}), {audit.rows:,} rows{tokens}: {found}", rest="  ")
+    for note in audit.notes:
         lines += wrapped(note, rest="  ")
-    return "\n".join([*lines, *checked_lines(report.checked, report.unchecked.items())])
+    return "\n".join([*lines, *checked_lines(audit.found, audit.unchecked.items())])

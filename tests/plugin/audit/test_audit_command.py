@@ -218,20 +218,24 @@ def sharp():
     return tiny_qwen.build("sharp")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def sampled(sharp):
     """A batch whose log-probabilities are the model's."""
+    batch, group = audited.made(rows=4, group=2)
+    for name in ("old_log_probs", "rollout_log_probs"):
+        write_log_probs(batch, name, sharp)
+    return batch | {"uid": group}
+
+
+def write_log_probs(batch, name, sharp, temperature=1.0):
+    """Put the model's log-probabilities into a column."""
     from pytest_rlregress.agreement.logprobs import token_logprobs
 
-    batch, group = audited.made(rows=4, group=2)
-    model = sharp.model("float32").eval()
+    model, kept = sharp.model("float32").eval(), batch["attention_mask"].bool()
     for row in range(4):
-        kept = batch["attention_mask"][row].bool()
         count = int(batch["response_mask"][row].sum())
-        (numbers,) = token_logprobs(model, [batch["input_ids"][row][kept].tolist()])
-        for name in ("old_log_probs", "rollout_log_probs"):
-            batch[name][row, :count] = torch.tensor(numbers[-count:])
-    return batch | {"uid": group}
+        (numbers,) = token_logprobs(model, [batch["input_ids"][row][kept[row]].tolist()], temperature)
+        batch[name][row, :count] = torch.tensor(numbers[-count:])
 
 
 @pytest.mark.slow
@@ -246,15 +250,8 @@ def test_batch_sampled_from_the_model_is_clean(audit, sharp, sampled):
 @pytest.mark.slow
 def test_finds_log_probabilities_of_another_temperature(audit, sharp, sampled):
     """The gap, where it is, and what explains it."""
-    from pytest_rlregress.agreement.logprobs import token_logprobs
-
-    batch = {name: value.clone() if hasattr(value, "clone") else value for name, value in sampled.items()}
-    kept = batch["attention_mask"].bool()
-    model = sharp.model("float32").eval()
-    for row in range(4):
-        count = int(batch["response_mask"][row].sum())
-        (numbers,) = token_logprobs(model, [batch["input_ids"][row][kept[row]].tolist()], 0.5)
-        batch["rollout_log_probs"][row, :count] = torch.tensor(numbers[-count:])
+    batch = sampled
+    write_log_probs(batch, "rollout_log_probs", sharp, 0.5)
     code, out, _ = audit(
         batch, "--model", sharp.directory, "--temperature", 0.5, "--model-rows", 2, "--json", "--eos", audited.END
     )
@@ -271,10 +268,9 @@ def test_finds_log_probabilities_of_another_temperature(audit, sharp, sampled):
 
 @pytest.mark.slow
 def test_model_finds_a_single_shifted_column(audit, sharp, sampled):
-    batch = {name: value.clone() if hasattr(value, "clone") else value for name, value in sampled.items()}
-    del batch["old_log_probs"]
-    batch["rollout_log_probs"][:, 1:] = batch["rollout_log_probs"][:, :-1].clone()
-    code, out, _ = audit(batch, "--model", sharp.directory, "--json", "--eos", audited.END)
+    del sampled["old_log_probs"]
+    sampled["rollout_log_probs"][:, 1:] = sampled["rollout_log_probs"][:, :-1].clone()
+    code, out, _ = audit(sampled, "--model", sharp.directory, "--json", "--eos", audited.END)
     assert code == 1
     (finding,) = json.loads(out)["findings"]
     assert finding["check"] == "gap"
@@ -293,9 +289,8 @@ def test_reads_the_end_tokens_of_the_model(sharp, tmp_path):
 
 
 def test_rejects_a_model_of_another_vocabulary(audit, sharp, sampled):
-    batch = {name: value.clone() if hasattr(value, "clone") else value for name, value in sampled.items()}
-    batch["input_ids"][1, -1] = batch["responses"][1, -1] = 151_643
-    code, out, err = audit(batch, "--model", sharp.directory)
+    sampled["input_ids"][1, -1] = sampled["responses"][1, -1] = 151_643
+    code, out, err = audit(sampled, "--model", sharp.directory)
     assert (code, out) == (2, "")
     words = " ".join(err.split())
     assert "its vocabulary has " in words

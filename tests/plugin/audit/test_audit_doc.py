@@ -13,7 +13,7 @@ import documents
 import pytest
 from installed import CHECKOUT
 
-from pytest_rlregress.audit.columns import NAMES
+from pytest_rlregress.audit.batch import NAMES
 from pytest_rlregress.audit.whole import CHECKS
 
 pytestmark = pytest.mark.slow

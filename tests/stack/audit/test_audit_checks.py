@@ -61,73 +61,27 @@ def test_audit_leaves_the_batch_unchanged(good):
 
 def narrow(batch):
     batch["old_log_probs"] = batch["old_log_probs"][:, :-1]
-    return "old_log_probs", 0, None
-
-
-def other_ids(batch):
-    batch["responses"][3, 7] += 1
-    return "responses", 3, 7
-
-
-def other_prompt(batch):
-    batch["prompts"][5, 4] += 1
-    return "prompts", 5, 4
-
-
-def labels_for_ids(batch):
-    for name, token in (("responses", 7), ("input_ids", 12)):
-        batch[name][3, token] = -100
-    return "input_ids", 3, 12
 
 
 def mask_on_padding(batch):
     token, _ = audited.last(batch, 4)
     batch["response_mask"][4, token + 1] = 1
-    return "response_mask", 4, token + 1
-
-
-def empty_mask(batch):
-    batch["response_mask"][6] = 0
-    batch["token_level_scores"][6] = 0
-    return "response_mask", 6, None
+    return token + 1
 
 
 def reward_past_the_mask(batch):
-    row = 2
-    token, _ = audited.last(batch, row)
-    batch["token_level_scores"][row] = batch["token_level_scores"][row].roll(1)
-    return "token_level_scores", row, token + 1
-
-
-def nan(batch):
-    batch["old_log_probs"][1, 3] = float("nan")
-    return "old_log_probs", 1, 3
-
-
-def infinite_advantage(batch):
-    batch["advantages"][7, 2] = float("inf")
-    return "advantages", 7, 2
-
-
-def probability(batch):
-    batch["rollout_log_probs"][2, 5] = 0.9
-    return "rollout_log_probs", 2, 5
-
-
-def filled(batch):
-    batch["rollout_log_probs"][5, 10:] = 0
-    return "rollout_log_probs", 5, 10
+    token, _ = audited.last(batch, 2)
+    batch["token_level_scores"][2] = batch["token_level_scores"][2].roll(1)
+    return token + 1
 
 
 def late(batch):
     batch["old_log_probs"][:, 1:] = batch["old_log_probs"][:, :-1].clone()
-    return "old_log_probs", 0, 0
 
 
 def early(batch):
     batch["old_log_probs"][:, :-1] = batch["old_log_probs"][:, 1:].clone()
     batch["old_log_probs"][batch["old_log_probs"] == 0] = -1
-    return "old_log_probs", 0, 0
 
 
 def end_cut_off(batch):
@@ -137,71 +91,81 @@ def end_cut_off(batch):
     for name in ("response_mask", "responses", "old_log_probs", "rollout_log_probs", "advantages"):
         batch[name][2, token] = 0
     batch["token_level_scores"][2] = batch["token_level_scores"][2].roll(-1)
-    return "responses", 2, token - 1
+    return token - 1
 
 
 def end_not_trained(batch):
     token, _ = audited.last(batch, 2)
     batch["response_mask"][2, token] = 0
     batch["token_level_scores"][2] = batch["token_level_scores"][2].roll(-1)
-    return "response_mask", 2, token
+    return token
 
 
 def positions_from_padding(batch):
-    width = batch["input_ids"].shape[1]
-    batch["position_ids"][:] = torch.arange(width)
-    row = int((batch["attention_mask"][:, 0] == 0).nonzero()[0])
-    return "position_ids", row, int(batch["attention_mask"][row].argmax())
+    batch["position_ids"][:] = torch.arange(batch["input_ids"].shape[1])
+    padded = int((batch["attention_mask"][:, 0] == 0).nonzero()[0])
+    return int(batch["attention_mask"][padded].argmax())
 
 
 def no_spread(batch):
     batch["token_level_scores"][4:] = (batch["token_level_scores"][4:] > 0).float()
-    return "token_level_scores", 4, None
 
 
 def same_sample(batch):
     for name in batch:
         if name != "token_level_scores":
             batch[name][3] = batch[name][1]
-    return "responses", 3, None
 
 
+def put(*places):
+    """Write values at places of columns."""
+
+    def change(batch):
+        for column, place, value in places:
+            batch[column][place] = value
+
+    return change
+
+
+THE_LAST = object()
+#: What is changed, and the only finding: check, column, row, and token, which a function may return.
 BREAKS = {
-    narrow: "lengths",
-    other_ids: "ids",
-    other_prompt: "ids",
-    labels_for_ids: "ids",
-    mask_on_padding: "mask",
-    empty_mask: "mask",
-    reward_past_the_mask: "reward",
-    nan: "not-a-number",
-    infinite_advantage: "not-a-number",
-    probability: "log-probs",
-    filled: "filled",
-    late: "shifted",
-    early: "shifted",
-    end_cut_off: "end",
-    end_not_trained: "end",
-    positions_from_padding: "positions",
-    no_spread: "group-spread",
-    same_sample: "duplicate",
+    "narrow column": (narrow, "lengths", "old_log_probs", 0, None),
+    "another id": (put(("responses", (3, 7), 1)), "ids", "responses", 3, 7),
+    "another prompt": (put(("prompts", (5, 4), 1)), "ids", "prompts", 5, 4),
+    "labels": (put(("responses", (3, 7), -100), ("input_ids", (3, 12), -100)), "ids", "input_ids", 3, 12),
+    "mask on padding": (mask_on_padding, "mask", "response_mask", 4, THE_LAST),
+    "empty mask": (put(("response_mask", 6, 0), ("token_level_scores", 6, 0)), "mask", "response_mask", 6, None),
+    "reward past the mask": (reward_past_the_mask, "reward", "token_level_scores", 2, THE_LAST),
+    "NaN": (put(("old_log_probs", (1, 3), math.nan)), "not-a-number", "old_log_probs", 1, 3),
+    "infinity": (put(("advantages", (7, 2), math.inf)), "not-a-number", "advantages", 7, 2),
+    "probability": (put(("rollout_log_probs", (2, 5), 0.9)), "log-probs", "rollout_log_probs", 2, 5),
+    "filled": (put(("rollout_log_probs", (5, slice(10, None)), 0)), "filled", "rollout_log_probs", 5, 10),
+    "late": (late, "shifted", "old_log_probs", 0, 0),
+    "early": (early, "shifted", "old_log_probs", 0, 0),
+    "end cut off": (end_cut_off, "end", "responses", 2, THE_LAST),
+    "end not trained": (end_not_trained, "end", "response_mask", 2, THE_LAST),
+    "padding counted": (positions_from_padding, "positions", "position_ids", 0, THE_LAST),
+    "no spread": (no_spread, "group-spread", "token_level_scores", 4, None),
+    "same sample": (same_sample, "duplicate", "responses", 3, None),
 }
 
 
-@pytest.mark.parametrize("break_it", BREAKS, ids=lambda one: one.__name__)
-def test_each_break_gives_only_its_finding(good, break_it):
+@pytest.mark.parametrize("name", BREAKS)
+def test_each_break_gives_only_its_finding(good, name):
     batch, group = good
-    column, row, token = break_it(batch)
+    change, check, column, row, token = BREAKS[name]
+    last = change(batch)
     (finding,) = audit(batch, group)
-    assert (finding.check, finding.column) == (BREAKS[break_it], column)
-    assert (finding.places[0].row, finding.places[0].token) == (row, token)
+    assert (finding.check, finding.column) == (check, column)
+    assert (finding.places[0].row, finding.places[0].token) == (row, last if token is THE_LAST else token)
     assert finding.what
     assert finding.instead
-    assert audit(batch, group, skip=[finding.check]) == []
+    assert audit(batch, group, skip=[check]) == []
 
 
 def test_every_check_has_a_break():
-    assert {*BREAKS.values(), "group-size"} == {*CHECKS}
+    assert {check for _, check, *_ in BREAKS.values()} | {"group-size"} == {*CHECKS}
 
 
 def test_finds_a_group_of_another_size(good):
@@ -216,7 +180,7 @@ def test_finds_a_group_of_another_size(good):
 @pytest.mark.parametrize("form", [dict, audited.as_trl, audited.as_openrlhf, lambda b: audited.as_openrlhf(b, True)])
 def test_rows_of_one_prompt_are_a_group(form, prompt):
     batch, _ = audited.made(prompt=prompt)
-    batch["token_level_scores"][4:] = (batch["token_level_scores"][4:] > 0).float()
+    no_spread(batch)
     same_sample(batch)
     found = [(one.check, one.places[0].row) for one in audit(form(batch))]
     assert found == [("group-spread", 4), ("duplicate", 3)]
@@ -259,58 +223,35 @@ def test_a_whole_response_of_zeros_needs_no_second_column(good):
     assert (finding.check, finding.places[0].row) == ("filled", 2)
 
 
-def sure_model(batch):
-    """Exact zeros, as float32 has them of tokens that are all but certain."""
-    for name in ("old_log_probs", "rollout_log_probs"):
-        batch[name][:, 3:9] = 0
-
-
-def sure_model_of_one_column(batch):
-    sure_model(batch)
-    del batch["old_log_probs"]
-
-
 def equal_samples_of_a_sure_model(batch):
     same_sample(batch)
     for name in ("old_log_probs", "rollout_log_probs"):
         batch[name] /= 1000
 
 
-def turns_of_tools(batch):
-    """What tools and users said is attended to and not trained on."""
-    for name in ("response_mask", "old_log_probs", "rollout_log_probs"):
-        batch[name][:, 3:8] = 0
-
-
 def mask_of_the_whole_row(batch):
-    """verl's older multi-turn rollouts: loss_mask is as wide as input_ids."""
     batch["loss_mask"] = torch.cat([torch.zeros_like(batch["prompts"]), batch.pop("response_mask")], dim=1)
 
 
-def positions_of_three_dimensions(batch):
-    batch["position_ids"] = torch.zeros(8, 3, 29, dtype=torch.long)
+TOOLS = [(name, (slice(None), slice(3, 8)), 0) for name in ("response_mask", "old_log_probs", "rollout_log_probs")]
+UNUSUAL = {
+    # Exact zeros, as float32 has them of tokens that are all but certain.
+    "sure model": put(*[(name, (slice(None), slice(3, 9)), 0) for name in ("old_log_probs", "rollout_log_probs")]),
+    "sure model, one column": lambda batch: (UNUSUAL["sure model"](batch), batch.pop("old_log_probs")),
+    "equal samples of a sure model": equal_samples_of_a_sure_model,
+    "turns of tools": put(*TOOLS),  # attended to and not trained on
+    "mask of the whole row": mask_of_the_whole_row,  # verl's older multi-turn rollouts
+    "positions of three dimensions": lambda batch: batch.update(position_ids=torch.zeros(8, 3, 29, dtype=torch.long)),
+    "half precision": lambda batch: batch.update(
+        {name: value.bfloat16() for name, value in batch.items() if value.is_floating_point()}
+    ),
+}
 
 
-def half_precision(batch):
-    batch |= {name: value.bfloat16() for name, value in batch.items() if value.is_floating_point()}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        sure_model,
-        sure_model_of_one_column,
-        equal_samples_of_a_sure_model,
-        turns_of_tools,
-        mask_of_the_whole_row,
-        positions_of_three_dimensions,
-        half_precision,
-    ],
-    ids=lambda one: one.__name__,
-)
-def test_unusual_batches_have_no_finding(good, change):
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_batches_have_no_finding(good, name):
     batch, group = good
-    change(batch)
+    UNUSUAL[name](batch)
     assert audit(batch, group) == []
 
 
@@ -318,7 +259,7 @@ def test_accepts_the_tool_mask_of_trl(good):
     batch, _ = good
     tools = torch.ones_like(batch["response_mask"])
     tools[:, 3:8] = 0
-    turns_of_tools(batch)
+    put(*TOOLS)(batch)
     assert audit(audited.as_trl(batch) | {"tool_mask": tools}) == []
 
 
@@ -352,17 +293,9 @@ def test_says_why_a_batch_cannot_be_checked(good, change, words):
         assert word in str(error.value)
 
 
-def narrower(value):
-    return value[:, :-2]
-
-
-def wider(value):
-    return torch.cat([value, value[:, :3]], dim=1)
-
-
 CHANGES = {
-    "narrower": narrower,
-    "wider": wider,
+    "narrower": lambda value: value[:, :-2],
+    "wider": lambda value: torch.cat([value, value[:, :3]], dim=1),
     "empty": lambda value: value[:, :0],
     "of rows": lambda value: value[:, 0],
     "three": lambda value: value[..., None].expand(*value.shape, 3),

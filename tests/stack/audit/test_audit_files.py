@@ -16,18 +16,11 @@ torch = pytest.importorskip("torch")
 from pytest_rlregress.audit import BatchError, files, pickles  # noqa: E402
 
 
-def read(path, *wanted):
+def read(path):
     """The columns of a file, and the table."""
     table = files.open_batch(path)
-    wanted = wanted or tuple(table.rows)
-    pieces = list(table.pieces({name: name for name in wanted}))
-    return {name: joined([piece[name] for piece in pieces]) for name in wanted}, table
-
-
-def joined(parts):
-    if isinstance(parts[0], list):
-        return [one for part in parts for one in part]
-    return torch.cat(parts)
+    (found,) = table.pieces({name: name for name in table.columns})
+    return found, table
 
 
 def check_equal(found, batch):
