@@ -16,8 +16,7 @@ from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.logs.signals import STOPPING, process_end
 
 # How much is held of a log.
-_WRITERS, _FRAMES, _LINES = 1024, 400, 30
-_CONTEXT_LINES = 60
+_WRITERS, _FRAMES, _LINES, _CONTEXT_LINES = 1024, 400, 30, 60
 # Lines that a sentence may be wrapped over.
 _WRAPPED_LINES = 10
 # A crash takes several lines: abort's reason, glog's line, Python's, the stack.
@@ -26,8 +25,6 @@ _CRASH_LINES = 40
 _UNFINISHED_AFTER = 30
 # Where hundreds of ranks print one traceback line by line, so many lines of source are passed over between two frames.
 _BRIDGED_LINES = 1000
-# Say no more than that another process died, perhaps since it was told to: vLLM's API server, torchrun.
-_CONSEQUENCES = {"EngineDeadError", "ChildFailedError"}
 
 
 @dataclass(frozen=True)
@@ -113,8 +110,7 @@ class _Writer:
             signal=died.signal if died else None,
         )
         first = [self.traceback.first] if self.traceback else []
-        minor = not _CONSEQUENCES.isdisjoint(name.rpartition(".")[2] for name in names)
-        self.chain.append(Event(outcome, (*first, *self.message), said, minor=minor))
+        self.chain.append(Event(outcome, (*first, *self.message), said, minor=patterns.is_consequence(names)))
         self.head = self.traceback = None
         self.chained = self.blank = False
 
@@ -179,17 +175,20 @@ class _Assembler:
         self._context.clear()
 
     def _emit(self, chain: list[Event]) -> None:
+        """Empty a chain into those that wait for the lines behind them."""
         if chain:
-            self._waiting.append((self._seen + _CONTEXT_LINES // 2, chain))
+            self._waiting.append((self._seen + _CONTEXT_LINES // 2, [*chain]))
+            chain.clear()
 
     def _next(self) -> Chain:
         """Return the next chain, with the lines around it as the log of its events."""
         _, chain = self._waiting.popleft()
         log = "\n".join(line.printed for line in self._context)
-        logged = [replace(event, outcome=replace(event.outcome, log=log)) for event in chain]
-        return tuple(
-            event if event.message_only else replace(event, bears=self._search.match(event.outcome)) for event in logged
-        )
+        bears = [
+            event.bears if event.message_only else self._search.match(replace(event.outcome, log=log))
+            for event in chain
+        ]
+        return tuple(replace(event, bears=found) for event, found in zip(chain, bears, strict=True))
 
     def _take_in_crash(self, line: Line) -> bool:
         """Take a line, if it belongs to a crash."""
@@ -197,9 +196,7 @@ class _Assembler:
         in_traceback = writer is not None and writer.traceback is not None
         if self._crash and line.number > self._crash.last + _CRASH_LINES:
             self._end_crash()
-        crash, found = self._crash, process_end(line.text)
-        if found and not found.own and (in_traceback or not patterns.is_told(line.text, found.lead, line.level)):
-            found = None
+        crash, found = self._crash, patterns.find_process_end(line, in_traceback)
         if found and not found.own and (found.signal is None or found.signal in STOPPING):
             if (current := writer or last) and current.head:  # in the middle of an exception's message
                 return False
@@ -261,6 +258,7 @@ class _Assembler:
                 writer.message.append(line)
                 return
             writer.end_message()
+        traceback = writer.traceback
         if not text.strip():
             writer.blank = True
         elif patterns.CHAINING_LINE.match(text):
@@ -271,44 +269,40 @@ class _Assembler:
                 self._finish(writer)
             writer.begin_traceback(line, header=text)
         elif frame := patterns.python_frame(text):
-            if writer.traceback is None and writer.blank:
+            if traceback is None and writer.blank:
                 self._finish(writer)
-            traceback = writer.traceback or writer.begin_traceback(line, header="")
+            traceback = traceback or writer.begin_traceback(line, header="")
             traceback.indent, traceback.unindented = patterns.measure_indent(text), 0
             if len(traceback.frames) < _FRAMES:
                 traceback.frames.append(frame)
-        elif not (writer.traceback and self._take_in_traceback(writer, writer.traceback, line)):
-            if writer.traceback is None:
-                self._end_chain(writer)
-            if head := patterns.exception_head(line):
-                self._check_wordings(writer)
-                writer.head, writer.message = head, [line]
-            else:
-                writer.recent.append(line)
-                self._check_wordings(writer, keep=_WRAPPED_LINES - 1)
-
-    def _take_in_traceback(self, writer: _Writer, traceback: _Traceback, line: Line) -> bool:
-        """Take a line, if it is of a traceback's code or begins its exception."""
-        if patterns.is_code_of(traceback.header, traceback.indent, line):
-            return True
-        if head := patterns.LAST_LINE.match(line.text):
+        elif traceback and patterns.is_code_of(traceback.header, traceback.indent, line):
+            return
+        elif traceback and (head := patterns.LAST_LINE.match(text)):
             writer.head, writer.message = head, [line]
-            return True
-        traceback.unindented += 1
-        if traceback.unindented > _UNFINISHED_AFTER:
-            writer.end_traceback()
-        return False
+        else:
+            self._take_outside(writer, line)
+
+    def _take_outside(self, writer: _Writer, line: Line) -> None:
+        """Take a line that isn't of a traceback; one that stays unfinished for many such lines was cut off."""
+        if writer.traceback:
+            writer.traceback.unindented += 1
+            if writer.traceback.unindented > _UNFINISHED_AFTER:
+                writer.end_traceback()
+        if writer.traceback is None:
+            self._emit(writer.chain)
+        if head := patterns.exception_head(line):
+            self._check_wordings(writer)
+            writer.head, writer.message = head, [line]
+        else:
+            writer.recent.append(line)
+            self._check_wordings(writer, keep=_WRAPPED_LINES - 1)
 
     def _finish(self, writer: _Writer) -> None:
         """End what a writer is in the middle of."""
         writer.end_message()
         writer.end_traceback()
         self._check_wordings(writer)
-        self._end_chain(writer)
-
-    def _end_chain(self, writer: _Writer) -> None:
         self._emit(writer.chain)
-        writer.chain = []
 
     def _check_wordings(self, writer: _Writer, keep: int = 0) -> None:
         """Make events of a writer's recent lines, the last few of which are kept for those that follow."""
@@ -317,9 +311,8 @@ class _Assembler:
             line = writer.recent.popleft()
             text = "\n".join([line.printed, *(one.text for one in lines)])
             candidates = self._search.candidates(text)
-            if bears := tuple(one for one in candidates if patterns.reports(lines, one[1])):
+            bears = tuple(one for one in candidates if patterns.reports(lines, one[1]))
+            if bears or patterns.is_error(line.text, line.level):
+                lines = lines if bears else (line,)
                 outcome = Outcome("failed", message=" ".join(one.text.strip() for one in lines))
-                self._emit([Event(outcome, lines, bears=bears, message_only=True)])
-            elif patterns.is_error(line.text, line.level):
-                outcome = Outcome("failed", message=line.text.strip())
-                self._emit([Event(outcome, (line,), message_only=True, minor=True)])
+                self._emit([Event(outcome, lines, bears=bears, message_only=True, minor=not bears)])

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pytest_rlregress.failures.signatures import Signature
 from pytest_rlregress.logs.lines import Line
+from pytest_rlregress.logs.signals import ProcessEnd, process_end
 
 #: An example may be slow on more of a message.
 LONGEST = 16_000
@@ -101,16 +102,21 @@ def is_report(lead: str, level: str) -> bool:
     return bool(_SAYS_FAILED.search(lead) and _COLON.search(lead) and not _PROSE.search(lead))
 
 
-def is_told(text: str, lead: str, level: str) -> bool:
-    """Return whether a line tells how a process died, and is not an exception, an advice or a quotation that does."""
-    return not (
-        level in _QUIET_LEVELS
-        or _EXCEPTION_LINE.match(text)
+def find_process_end(line: Line, in_traceback: bool) -> ProcessEnd | None:
+    """Return how a process died, if a line tells it, and is not an exception, an advice or a quotation that does."""
+    found = process_end(line.text)
+    if found is None or found.own:
+        return found
+    lead = found.lead
+    mentions = (
+        line.level in _QUIET_LEVELS
+        or _EXCEPTION_LINE.match(line.text)
         or (_PLACE.match(lead) and ": line " not in lead)  # a shell names its script
         or _CODE_BEGINS.match(lead)
         or _QUOTED.search(lead)
         or _ADVICE.search(lead)
     )
+    return None if in_traceback or mentions else found
 
 
 def is_error(text: str, level: str) -> bool:
@@ -213,6 +219,15 @@ _BASES = {
     "GatedRepoError": ("RepositoryNotFoundError", "HfHubHTTPError", "OSError"),
     "JSONDecodeError": ("ValueError",),
 }
+
+
+# Say no more than that another process died, perhaps since it was told to: vLLM's API server, torchrun.
+_CONSEQUENCES = {"EngineDeadError", "ChildFailedError"}
+
+
+def is_consequence(names: tuple[str, ...]) -> bool:
+    """Return whether one of these classes says no more than that another process died."""
+    return not _CONSEQUENCES.isdisjoint(name.rpartition(".")[2] for name in names)
 
 
 def known_bases(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -59,18 +59,6 @@ class ExpectedWhere:
 
 
 @dataclass(frozen=True)
-class RefutedRemedy:
-    """Something that people tried against a failure, and why it does not help."""
-
-    remedy: str
-    why: str
-
-    def __str__(self) -> str:
-        """Both, in a line."""
-        return f"{self.remedy}: {self.why}"
-
-
-@dataclass(frozen=True)
 class Failure:
     """One documented way the stack breaks.
 
@@ -80,7 +68,7 @@ class Failure:
         remedies: What to do, by trainer in its own keys, and for ``any``.
         subject: The function that its guards exercise: one of ``pytest_rlregress.remedies``, or
             ``package.module:function``. ``pytest_rlregress.harness.subjects.check`` looks it up.
-        refuted: What was tried besides and did nothing, or not enough, or made it worse.
+        refuted: What was tried besides and did nothing, or not enough, or made it worse: each ``remedy`` and ``why``.
         seen: When and where, in words.
         fidelity: How real its tests are, but for those whose markers say otherwise: one of ``FIDELITIES``.
         measured: What its tests show on the locked stack, and where that differs from what was documented.
@@ -94,7 +82,7 @@ class Failure:
     cause: str
     remedies: Mapping[str, str]
     source: Path
-    refuted: tuple[RefutedRemedy, ...] = ()
+    refuted: tuple[Mapping[str, str], ...] = ()
     seen: str = ""
     fidelity: str = ""
     measured: str = ""
@@ -242,9 +230,7 @@ def _failure(path: Path, text: str) -> Failure:
     return Failure(
         id=failure_id,
         source=path,
-        refuted=tuple(
-            RefutedRemedy(**toml_table.check(one, where, CatalogueError, _REFUTED)) for where, one in tables("refuted")
-        ),
+        refuted=tuple(toml_table.check(one, where, CatalogueError, _REFUTED) for where, one in tables("refuted")),
         expected_where=tuple(
             ExpectedWhere(**toml_table.check(one, where, CatalogueError, {"verdict": _VERDICT}, _WHERE))
             for where, one in tables("expected_where")

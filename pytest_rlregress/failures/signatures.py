@@ -286,7 +286,8 @@ def read(table: Mapping[str, Any], where: Mapping[str, str], place: str, error: 
             Signature(
                 exception,
                 example(message) if message else None,
-                tuple(example(one, to_end=_names_function(one)) for one in values.get("in", ())),
+                # A frame's example, file:function, ends where it names the function and not only the file.
+                tuple(example(one, to_end=":" in one and not one.endswith(":")) for one in values.get("in", ())),
                 values.get("signal"),
                 values.get("kind"),
                 example(log) if log else None,
@@ -295,8 +296,3 @@ def read(table: Mapping[str, Any], where: Mapping[str, str], place: str, error: 
             )
         )
     return signatures
-
-
-def _names_function(frame: str) -> bool:
-    """Return whether a frame's example, ``file:function``, names the function and not only the file."""
-    return ":" in frame and not frame.endswith(":")

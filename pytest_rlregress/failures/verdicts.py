@@ -115,9 +115,13 @@ def judge(
         return Judgement(Verdict.UNAVAILABLE, False, outcome.lacks)
     if outcome.kind != "passed" and not documented and (outcome.phase == "setup" or outcome.mistake):
         return None
-    if side == "guards":
-        return _guards(outcome)
-    return _reproduces(outcome, failure, documented, expected, gone, strict)
+    if side == "reproduces":
+        return _reproduces(outcome, failure, documented, expected, gone, strict)
+    if outcome.kind == "passed":
+        return Judgement(Verdict.HELD, False)
+    if outcome.kind in ("crashed", "hung"):
+        return Judgement(Verdict(outcome.kind), True, outcome.message)
+    return Judgement(Verdict.REGRESSED, True, first_line(outcome))
 
 
 def bears(outcome: Outcome, failure: Failure) -> bool:
@@ -135,19 +139,8 @@ def _nearest(outcome: Outcome, failure: Failure) -> str:
     same, other = ([what for what, fits in compared[number].items() if fits is wanted] for wanted in (True, False))
     verb = "matches" if len(same) == 1 else "match"
     negated = "does not" if len(other) == 1 else "do not"
-    return f"signature {number + 1}: the {_listed(same)} {verb}, the {_listed(other)} {negated}: "
-
-
-def _listed(words: list[str]) -> str:
-    return " and the ".join(words)
-
-
-def _guards(outcome: Outcome) -> Judgement:
-    if outcome.kind == "passed":
-        return Judgement(Verdict.HELD, False)
-    if outcome.kind in ("crashed", "hung"):
-        return Judgement(Verdict(outcome.kind), True, outcome.message)
-    return Judgement(Verdict.REGRESSED, True, first_line(outcome))
+    alike, unlike = (" and the ".join(words) for words in (same, other))
+    return f"signature {number + 1}: the {alike} {verb}, the {unlike} {negated}: "
 
 
 def _reproduces(

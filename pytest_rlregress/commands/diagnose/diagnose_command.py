@@ -7,8 +7,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
     diagnosis = Diagnosis(catalogue.load([catalogue.SHIPPED, *options.scenarios]))
     unread: list[str] = []
     runs: list[Run] = []
-    for path in _list_files(options.log, unread):
+    for path in (path for given in options.log or [reader.STDIN] for path in metrics.list_files(given)):
         try:
             if (run := metrics.read_file(path)) is None:
                 run, name = Run(reader.name_of(path)), reader.name_of(path)
                 diagnosis.read(name, _watch(reader.read(path), run))
             runs.append(run)
-        except (reader.LogError, metrics.MetricFileError) as error:
+        except reader.LogError as error:
             unread.append(str(error))
         except OSError as error:
             unread.append(f"{path}: {error.strerror or error}")
@@ -79,15 +78,6 @@ def run(options: argparse.Namespace) -> int:
     if diagnosis.documented or any(one.is_certain for one in found):
         return 1
     return _COULD_BE if diagnosis.possible or found else 0
-
-
-def _list_files(given: Sequence[Path], unread: list[str]) -> Iterator[Path]:
-    """List the files of what was given; standard input where nothing was."""
-    for path in given or [reader.STDIN]:
-        try:
-            yield from metrics.list_files(path)
-        except OSError as error:
-            unread.append(f"{path}: {error.strerror or error}")
 
 
 def _watch(blocks: Iterable[bytes], run: Run) -> Iterator[bytes]:
@@ -134,7 +124,8 @@ def _failure_as_text(finding: LogFinding, trainer: str, *, could_be: bool = Fals
     lines += [f"    {number:>7}  {_shorten(text)}" for number, text in finding.places[0].lines]
     told = [("would confirm it", text) for text in finding.confirm if could_be]
     told += [("cause", failure.cause), ("remedy", failure.remedy_with(trainer))]
-    for key, text in [*told, *(("does not help", str(one)) for one in failure.refuted)]:
+    told += [("does not help", f"{one['remedy']}: {one['why']}") for one in failure.refuted]
+    for key, text in told:
         lines += wrapped(f"  {key}: {text}", rest="    ")
     return "\n".join(lines)
 
@@ -198,8 +189,7 @@ def _failure_as_json(finding: LogFinding, trainer: str) -> dict[str, object]:
     failure = finding.failure
     assert failure is not None
     texts = {key: getattr(failure, key) for key in ("id", "title", "cause")}
-    refuted = [asdict(one) for one in failure.refuted]
-    return {**texts, "remedy": failure.remedy_with(trainer), "refuted": refuted, **_count(finding)}
+    return {**texts, "remedy": failure.remedy_with(trainer), "refuted": failure.refuted, **_count(finding)}
 
 
 def _count(finding: LogFinding) -> dict[str, object]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pytest_rlregress.diagnosis.reader import LogError
 
 #: Metric -> the names of trainers for it, the most telling first. The first that a run has is the one that is judged.
 #: verl's are those of ``trainer/ppo/metric_utils.py`` and ``rollout_corr_helper.py``, TRL's of ``grpo_trainer.py``.
@@ -60,7 +64,6 @@ _LONGEST = 100_000  # of a trainer's line
 # The names under which a folder has what trainers write; the content decides what a file is.
 _STATE = "trainer_state.json"
 _IN_FOLDERS = ("*tfevents*", _STATE, "*.jsonl")
-_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,7 @@ class Run:
     Attributes:
         log: Its name.
         numbered: Whether the trainer wrote the steps' numbers; else they are counted as they come.
-        settings: Numbers of the trainer's configuration that it printed, by key: several where several parts of it have
-            the key.
+        settings: Numbers of the trainer's configuration that it printed, by key; several parts may have one key.
         steps: Their numbers, in the order of the log.
     """
 
@@ -122,13 +124,7 @@ class Run:
     numbered: bool = True
     settings: dict[str, set[float]] = field(default_factory=dict)
     steps: dict[int, None] = field(default_factory=dict)
-    _begun: list[int] = field(default_factory=list)  # steps, again where the log goes back to one
     _series: dict[str, Series] = field(default_factory=dict)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it takes no more steps."""
-        return len(self._begun) >= MOST_STEPS
 
     @property
     def first(self) -> int:
@@ -148,10 +144,8 @@ class Run:
             return
         if step is None:
             step = len(self.steps) + 1
-        if self._begun[-1:] != [step]:
-            if self.is_full:
-                return
-            self._begun.append(step)
+        if step not in self.steps and len(self.steps) >= MOST_STEPS:
+            return
         self.steps[step] = None
         for name, value in values.items():
             self._series.setdefault(name, Series(name)).by_step.setdefault(step, value)
@@ -166,23 +160,18 @@ class Run:
         return [gap for gap in found if gap]
 
     def feed(self, block: bytes) -> None:
-        """Read the metrics in a block of whole lines. Plain texts are looked for first: most blocks have none."""
-        if self.is_full:
-            return
+        """Read the metrics in a block of whole lines."""
         if b"_size': " in block:
             for key, value in _SETTING.findall(block):
                 self.settings.setdefault(key.decode(), set()).add(float(value))
-        rows: list[tuple[int, Iterable[tuple[str, Any]]]] = []
-        if b"step:" in block:
-            rows += [(line.start(), _verl_items(line)) for line in _VERL_LINE.finditer(block)]
-        if b"{'" in block:
-            dicts = (line for line in _DICT.finditer(block) if b"'epoch': " in line[0])  # others are settings
-            rows += [(line.start(), _dict_items(line[0])) for line in dicts]
-        if b'step"' in block:
-            lines = (line for line in _JSON_LINE.finditer(block) if b'step"' in line[0])
-            rows += [(line.start(), _json_items(line[0])) for line in lines]
-        for _, items in sorted(rows, key=lambda row: row[0]):
-            self.add_row(items)
+        found = [
+            (line.start(), items(line))
+            for text, pattern, items in _WRITERS
+            if text in block
+            for line in pattern.finditer(block)
+        ]
+        for _, row in sorted(found, key=lambda one: one[0]):
+            self.add_row(row)
 
     def add_row(self, items: Iterable[tuple[str, Any]]) -> None:
         """Add what was logged at once, if metrics that are judged are among it: names and values, the step's too."""
@@ -222,38 +211,41 @@ def _verl_items(line: re.Match[bytes]) -> Iterator[tuple[str, str]]:
             yield name, value.decode()
 
 
-def _dict_items(text: bytes) -> Iterator[tuple[str, str]]:
-    for name, value in _DICT_METRIC.findall(text[:_LONGEST]):
-        yield name.decode(errors="replace"), value.decode()
+def _dict_items(line: re.Match[bytes]) -> Iterator[tuple[str, str]]:
+    if b"'epoch': " in line[0]:  # others are settings
+        for name, value in _DICT_METRIC.findall(line[0][:_LONGEST]):
+            yield name.decode(errors="replace"), value.decode()
 
 
-def _json_items(text: bytes) -> Iterable[tuple[str, Any]]:
-    """Return the items of an object on one line; verl's file logger has the metrics one level deeper."""
-    try:
-        read = json.loads(text) if len(text) <= _LONGEST else None
-    except ValueError:
-        return ()
-    if not isinstance(read, Mapping):
-        return ()
-    data = read.get("data")
-    return [*read.items(), *(data.items() if isinstance(data, Mapping) else ())]
+def _json_items(line: re.Match[bytes]) -> Iterator[tuple[str, Any]]:
+    """Yield the items of an object on one line; verl's file logger has the metrics one level deeper."""
+    if b'step"' in line[0] and len(line[0]) <= _LONGEST:
+        with suppress(ValueError):
+            read = json.loads(line[0])
+            yield from read.items()
+            if isinstance(data := read.get("data"), Mapping):
+                yield from data.items()
 
 
-class MetricFileError(ValueError):
-    """A file of metrics that cannot be read; the message names it and says why."""
+#: Each writer's lines: a text on all of them, as most blocks have none; what they look like; what is in one.
+_WRITERS: tuple[tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]], Iterator[tuple[str, Any]]]], ...] = (
+    (b"step:", _VERL_LINE, _verl_items),
+    (b"{'", _DICT, _dict_items),
+    (b'step"', _JSON_LINE, _json_items),
+)
 
 
 def read_file(path: Path) -> Run | None:
     """Read TensorBoard's events or a trainer state, known by their content; None for any other file, as a log.
 
     Raises:
-        MetricFileError: It is damaged, or its reader isn't installed.
+        LogError: It is damaged, or its reader isn't installed.
         OSError: It cannot be opened.
     """
     if not path.is_file():  # a pipe is read once, by who reads logs
         return None
     with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
+        head = file.read(4096)
     if b"brain.Event:" in head[:64]:
         rows = _tensorboard(path)
     elif head.lstrip()[:1] == b"{" and b'"log_history"' in head:
@@ -271,20 +263,18 @@ def list_files(path: Path) -> list[Path]:
 
     Of a run's checkpoints, each of which has all that came before, the last one counts.
     """
-    if not path.is_dir():
+    if not os.path.isdir(path):  # where it cannot be looked at, reading it says why
         return [path]
-    found = sorted({file for pattern in _IN_FOLDERS for file in path.rglob(pattern) if file.is_file()})
-    last: dict[Path, Path] = {}
-    for file in (file for file in found if file.name == _STATE):
-        run = file.parent.parent if file.parent.name.startswith("checkpoint-") else file.parent
-        last[run] = max(last.get(run, file), file, key=_checkpoint)
+    found = sorted({file for pattern in _IN_FOLDERS for file in path.rglob(pattern) if os.path.isfile(file)})
+    last = {}
+    for file in sorted((file for file in found if file.name == _STATE), key=_number_of_checkpoint):
+        last[file.parent.parent if file.parent.name.startswith("checkpoint-") else file.parent] = file
     return [file for file in found if file.name != _STATE or file in last.values()] or [path]
 
 
-def _checkpoint(path: Path) -> float:
-    """Return the number of the checkpoint that has a trainer state; one outside of any is of the end."""
-    number = path.parent.name.removeprefix("checkpoint-")
-    return int(number) if number.isdigit() else math.inf
+def _number_of_checkpoint(state: Path) -> float:
+    number = state.parent.name.removeprefix("checkpoint-")
+    return int(number) if number.isdigit() else math.inf  # outside of any it is of the end
 
 
 def _trainer_state(path: Path) -> Iterator[list[tuple[str, Any]]]:
@@ -292,7 +282,7 @@ def _trainer_state(path: Path) -> Iterator[list[tuple[str, Any]]]:
         history = json.loads(path.read_bytes())["log_history"]
         yield from (list(entry.items()) for entry in history)
     except (ValueError, TypeError, AttributeError) as error:
-        raise MetricFileError(f"{path}: no trainer state of transformers' ({error})") from None
+        raise LogError(f"{path}: no trainer state of transformers' ({error})") from None
 
 
 def _tensorboard(path: Path) -> Iterator[list[tuple[str, Any]]]:
@@ -300,7 +290,7 @@ def _tensorboard(path: Path) -> Iterator[list[tuple[str, Any]]]:
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
         from tensorboard.util.tensor_util import make_ndarray
     except ImportError:
-        raise MetricFileError(
+        raise LogError(
             f"{path}: events of TensorBoard, whose reader is not installed: pip install tensorboard"
         ) from None
     for event in EventFileLoader(str(path)).Load():

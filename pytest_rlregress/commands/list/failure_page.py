@@ -44,7 +44,8 @@ def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
         module, _, function = str(failure.subject_path).replace(":", ".").rpartition(".")
         parts += [code_block(f"from {module} import {function}", "python")]
     if failure.refuted:
-        parts += ["## What does not help", "\n".join(f"- {_with_links(str(one))}" for one in failure.refuted)]
+        refuted = [_with_links(f"{one['remedy']}: {one['why']}") for one in failure.refuted]
+        parts += ["## What does not help", "\n".join(f"- {one}" for one in refuted)]
     parts += ["## Since when, and where", "\n".join(f"- {fact}" for fact in _versions(failure))]
     check = f"pytest --hw=cpu --rl-failure {failure.id}" if tested else "rlregress diagnose train.log"
     parts += ["## Is it here?", code_block(check, "sh")]

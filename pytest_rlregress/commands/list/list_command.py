@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
 from typing import Any
 
 from pytest_rlregress.commands.list.failure_page import page, shown, silent_texts
@@ -93,8 +92,8 @@ def _searched(failure: catalogue.Failure) -> str:
 
 
 def _texts(value: Any) -> list[str]:
-    if isinstance(value, list):
-        return [str(catalogue.RefutedRemedy(**one)) for one in value]
+    if isinstance(value, tuple):
+        return [f"{one['remedy']}: {one['why']}" for one in value]
     return [", ".join(map(" ".join, value.items())) if isinstance(value, dict) else on_one_line(str(value))]
 
 
@@ -102,7 +101,6 @@ def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
     folder = failure.folder
     tested = has_tests(folder)
     found = {key: getattr(failure, key) for key in _KEYS}
-    found["refuted"] = [asdict(one) for one in failure.refuted]
     found["fidelity_of_tests"] = marked_tests(folder, failure.id)
     return found | {
         "tested": tested,
