@@ -20,7 +20,7 @@ from pytest_rlregress.commands.report.history import open_history
 begun = time.process_time()
 history = open_history([Path(sys.argv[1])])
 opened = time.process_time()
-points = sum(len(points) for platform in history.platforms for points in history.timelines(platform).values())
+points = sum(len(points) for tests in history.timelines.values() for points in tests.values())
 lined = time.process_time()
 from benchmarks.measure import peak_mib
 print(json.dumps({"points": points, "open": opened - begun, "timelines": lined - opened, "mib": peak_mib()}))

@@ -1,56 +1,178 @@
-"""The history of runs: find records and journals, read them, put each test's results in a row."""
+"""The history of runs: find records and journals, read them, put each test's results in a row.
+
+A *platform* is one hardware profile over time. A *night* lasts from noon to noon UTC and is named by the day it ends
+on.
+"""
 
 from __future__ import annotations
 
+import datetime
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from operator import attrgetter
 from pathlib import Path
 from sys import intern
 
+import msgspec
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.report.facts import Point, Problem, RecordedRun
-from pytest_rlregress.failures.verdicts import rank
+from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records.reader import JOURNAL, RecordError, is_journal, read
-from pytest_rlregress.records.record_types import RecordedTest
+from pytest_rlregress.records.record_types import PytestCall, RecordedTest, RunExtra
 from pytest_rlregress.stack.locks import Lock
 
 #: A note is one line; the whole text stays in the record.
 NOTE_CHARACTERS = 300
 
+#: Runs and points by night, for bisecting them.
+by_night = attrgetter("night")
 
+
+def night_of(moment: float) -> datetime.date:
+    """Return the night of a moment, which is in seconds since 1970."""
+    noon = datetime.timedelta(hours=12)
+    return (datetime.datetime.fromtimestamp(moment, datetime.UTC) + noon).date()
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """One recorded run, without the results of its tests.
+
+    Attributes:
+        id: Of the run, not of the file: a copy has the same.
+        path: The record, or the journal of a run that was killed.
+        start: Seconds since 1970.
+        seconds: How long it took.
+        extra: What the record says of the run.
+        lock: Every installed package.
+        numbers: What training steps measured, by name: ``pytest_rlregress.goldens.step_numbers.read_numbers``.
+    """
+
+    id: str
+    path: Path
+    start: float
+    seconds: float
+    extra: RunExtra
+    lock: Lock
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def night(self) -> datetime.date:
+        """The night of the run."""
+        return night_of(self.start)
+
+    @property
+    def call(self) -> PytestCall:
+        """How pytest was called."""
+        return self.extra.run
+
+    @property
+    def profile(self) -> str:
+        """Id of the hardware profile, "" where there was none."""
+        return self.extra.hardware.profile or ""
+
+    @cached_property
+    def platform(self) -> str:
+        """The profile, "unknown" for none; with ", quick" behind it for a quick run."""
+        return (self.profile or "unknown") + (", quick" if self.call.is_quick else "")
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """Name of each GPU; none on a CPU."""
+        return tuple(device.name for device in self.extra.hardware.devices)
+
+    @property
+    def commit(self) -> str | None:
+        """Commit of the checkout that the tests are in."""
+        return self.extra.git.commit if self.extra.git else None
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the checkout's files differ from it."""
+        return self.extra.git is not None and self.extra.git.dirty
+
+    @cached_property
+    def hardware(self) -> tuple[object, ...]:
+        """Runs in which this is equal are comparable: the GPUs' names; without GPU the CPU's model and cores."""
+        cpu = self.extra.hardware.cpu
+        return self.devices or ((cpu.model, cpu.cores) if cpu else (None, None))
+
+    @cached_property
+    def conditions(self) -> tuple[object, ...]:
+        """What must be equal for two runs to agree."""
+        settings, driver = tuple(sorted(self.call.settings.items())), self.extra.hardware.driver
+        python = self.extra.stack.python
+        return self.platform, self.lock.digest, python, self.commit, self.dirty, self.hardware, driver, settings
+
+
+class Point(msgspec.Struct, frozen=True, gc=False):  # there are some hundred thousand of them
+    """The result of one test in one run: a point of its timeline.
+
+    Attributes:
+        word: Its verdict; for a test without side pytest's word (``RecordedTest.word``).
+        failure: The failure that it is a side of, "" for none; as is ``side``.
+        note: Why, in a line: the verdict's note, the failure's first line, the reason of a skip.
+        components: The parts of the stack that its failure is about, with commas.
+        fidelity: How real the test was; "" where the record does not say.
+        subject: The function under a guard, as ``package.module:function``.
+        flaky: It was run again within the run, and its attempts disagree.
+    """
+
+    run: RecordedRun
+    word: str
+    failure: str = ""
+    side: str = ""
+    note: str = ""
+    components: str = ""
+    fidelity: str = ""
+    subject: str = ""
+    flaky: bool = False
+
+    @property
+    def night(self) -> datetime.date:
+        """The night of its run."""
+        return self.run.night
+
+    @property
+    def rank(self) -> Rank:
+        """How bad the result is."""
+        return rank(self.word)
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the run; a documented failure that is reproduced does not."""
+        return self.rank is Rank.FAILING
+
+    @property
+    def says_something(self) -> bool:
+        """Whether it says anything about the stack: a skip or an interrupted test does not."""
+        return self.rank is not Rank.NOTHING
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file that isn't a whole record, or is a copy of one."""
+
+    path: Path
+    text: str
+
+
+@dataclass(frozen=True)
 class History:
     """Runs of several platforms, and what came of their tests.
 
     Attributes:
         runs: Each run once, ascending by start.
         problems: By path: each file that is not among the runs.
+        timelines: By platform and test, both sorted: the test's results, the oldest first.
     """
 
-    def __init__(self, results: Iterable[tuple[RecordedRun, Mapping[str, Point]]], problems: list[Problem]) -> None:
-        self._results = sorted(results, key=lambda pair: (pair[0].start, pair[0].id))
-        self._timelines: dict[str, dict[str, list[Point]]] = {}
-        self.runs = tuple(run for run, _ in self._results)
-        self.problems = tuple(sorted(problems, key=lambda problem: (str(problem.path), problem.text)))
-
-    @property
-    def platforms(self) -> tuple[str, ...]:
-        """Hardware profiles, by name."""
-        return tuple(sorted({run.platform for run in self.runs}))
-
-    def timelines(self, platform: str) -> dict[str, list[Point]]:
-        """Return a platform's tests by name, each with its results, the oldest first. Not to be changed."""
-        if platform not in self._timelines:
-            found: dict[str, list[Point]] = defaultdict(list)
-            for run, points in self._results:
-                if run.platform == platform:
-                    for test, point in points.items():
-                        found[test].append(point)
-            self._timelines[platform] = dict(sorted(found.items()))
-        return self._timelines[platform]
+    runs: tuple[RecordedRun, ...]
+    problems: tuple[Problem, ...]
+    timelines: Mapping[str, Mapping[str, Sequence[Point]]]
 
 
 def open_history(sources: Sequence[Path]) -> History:
@@ -66,7 +188,7 @@ def open_history(sources: Sequence[Path]) -> History:
     found: dict[str, tuple[RecordedRun, dict[str, Point]]] = {}
     for path in sorted(paths, key=lambda path: (is_journal(path), str(path))):
         try:
-            run, points = parse(path)
+            run, points = _read_run(path)
         except RecordError as error:
             problems.append(Problem(path, str(error).removeprefix(f"{path}: ")))
             continue
@@ -74,7 +196,17 @@ def open_history(sources: Sequence[Path]) -> History:
             problems.append(Problem(path, f"of the same run as {found[run.id][0].path}, which counts"))
         else:
             found[run.id] = run, points
-    return History(found.values(), problems)
+    timelines: dict[str, dict[str, list[Point]]] = {}
+    in_order = sorted(found.values(), key=lambda pair: (pair[0].start, pair[0].id))
+    for run, points in in_order:
+        tests = timelines.setdefault(run.platform, {})
+        for test, point in points.items():
+            tests.setdefault(test, []).append(point)
+    return History(
+        tuple(run for run, _ in in_order),
+        tuple(sorted(problems, key=lambda problem: (str(problem.path), problem.text))),
+        {platform: dict(sorted(tests.items())) for platform, tests in sorted(timelines.items())},
+    )
 
 
 def _find_files(sources: Sequence[Path]) -> tuple[list[Path], list[Problem]]:
@@ -115,7 +247,7 @@ def _walk(source: Path, note: Callable[[OSError], None]) -> Iterator[Path]:
                 yield Path(folder, name)
 
 
-def parse(path: Path) -> tuple[RecordedRun, dict[str, Point]]:
+def _read_run(path: Path) -> tuple[RecordedRun, dict[str, Point]]:
     """Read a record, or the journal of a run; returns the run, and the result of each test.
 
     Raises:
@@ -136,10 +268,10 @@ def parse(path: Path) -> tuple[RecordedRun, dict[str, Point]]:
         _ = run.night
     except (ValueError, OverflowError):
         raise RecordError(f"{path}: does not say when its run began: {results.summary.start} isn't a time") from None
-    return run, {intern(name): _make_point(run, test) for name, test in worst_by_name(results.tests).items()}
+    return run, {intern(name): _make_point(run, test) for name, test in _key_worst(results.tests).items()}
 
 
-def worst_by_name(tests: Iterable[RecordedTest]) -> dict[str, RecordedTest]:
+def _key_worst(tests: Iterable[RecordedTest]) -> dict[str, RecordedTest]:
     """Key tests by name; of those with the same name the worst counts, or the first."""
     found: dict[str, RecordedTest] = {}
     for test in tests:
@@ -149,21 +281,12 @@ def worst_by_name(tests: Iterable[RecordedTest]) -> dict[str, RecordedTest]:
 
 
 def _make_point(run: RecordedRun, test: RecordedTest) -> Point:
-    extra = test.extra
-    note = (extra.note or test.message).strip().partition("\n")[0]
+    note = (test.extra.note or test.message).strip().partition("\n")[0]
     if len(note) > NOTE_CHARACTERS:
         note = f"{note[: NOTE_CHARACTERS - 1]}…"
-    return Point(
-        run,
-        word=intern(test.word),
-        failure=intern(extra.failure),
-        side=intern(extra.side),
-        note=intern(note),
-        components=intern(extra.components),
-        fidelity=intern(extra.fidelity),
-        subject=intern(extra.subject),
-        flaky=bool(test.flaky),
-    )
+    names = ("failure", "side", "components", "fidelity", "subject")
+    about = {name: intern(getattr(test.extra, name)) for name in names}
+    return Point(run, word=intern(test.word), note=intern(note), flaky=bool(test.flaky), **about)
 
 
 @lru_cache(maxsize=1024)
@@ -189,4 +312,4 @@ def read_entry(run: RecordedRun, test: str) -> RecordedTest:
 
 @lru_cache(maxsize=4)
 def _read_entries(path: Path) -> Mapping[str, RecordedTest]:
-    return worst_by_name(read(path).results.tests)
+    return _key_worst(read(path).results.tests)

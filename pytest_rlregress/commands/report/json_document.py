@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_rlregress.commands.report.facts import Change, Kind, Night, Point, RecordedRun, RunComparison
-from pytest_rlregress.commands.report.headline import choose_colour, write_comparison_headline, write_headline
+from pytest_rlregress.commands.report.changes import Change, Kind
+from pytest_rlregress.commands.report.history import Point, RecordedRun
+from pytest_rlregress.commands.report.night import Night, RunComparison
 from pytest_rlregress.commands.report.stories import list_changed, make_bisect, make_rerun, shorten_path
 
 #: Raised when a key changes its meaning.
@@ -18,8 +19,8 @@ def as_json(found: Night | RunComparison) -> dict[str, Any]:
     if isinstance(found, Night):
         about = {
             "night": found.date.isoformat(),
-            "summary": write_headline(found),
-            "colour": choose_colour(found),
+            "summary": found.headline,
+            "colour": found.colour,
             "platforms": [
                 {
                     "platform": platform.name,
@@ -35,8 +36,7 @@ def as_json(found: Night | RunComparison) -> dict[str, Any]:
             ],
         }
     else:
-        summary = write_comparison_headline(found.changes)
-        about = {"before": _run(found.before), "after": list(map(_run, found.after)), "summary": summary}
+        about = {"before": _run(found.before), "after": list(map(_run, found.after)), "summary": found.headline}
     return {
         "format": FORMAT,
         **about,

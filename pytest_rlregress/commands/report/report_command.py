@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.commands.report import json_document, text
-from pytest_rlregress.commands.report.facts import Change, Kind, Night, RunComparison, night_of
-from pytest_rlregress.commands.report.history import open_history
-from pytest_rlregress.commands.report.night import compare, judge_night
+from pytest_rlregress.commands.report.changes import Change, Kind
+from pytest_rlregress.commands.report.history import night_of, open_history
+from pytest_rlregress.commands.report.night import Night, RunComparison, compare, judge_night
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.records.remote import RemoteError, find_here
 from pytest_rlregress.util.files import write_whole

@@ -7,10 +7,11 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_rlregress.commands.report.facts import TOLD, Change, Kind, Point, RecordedRun
+from pytest_rlregress.commands.report.changes import TOLD, Change, Kind
+from pytest_rlregress.commands.report.history import Point, RecordedRun
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.records.record_types import LONG, QUICK
 from pytest_rlregress.stack import COMPONENTS
@@ -61,22 +62,19 @@ def tell_stories(changes: Iterable[Change]) -> list[Story]:
 def _make_story(changes: Sequence[Change]) -> Story:
     """Tell of changes of one kind between the same runs: what happened, and what to run for the gravest."""
     first = max(changes, key=lambda change: change.latest.rank)
-    before, since = first.before, first.since
-    story = Story(first.kind, first.platform, _describe_course(first), changes)
-    if before is None or since is None or first.kind in (Kind.REPAIRED, Kind.FLAKE):
-        return story
-    story = replace(story, between=describe_difference(before.run, since.run, changes))
-    if first.kind in (Kind.LOST, Kind.HARDWARE_CHANGE):
-        return story
-    command = make_bisect(before.run, since.run, first.test, first.latest.failure)
-    todo = "Find the cause"
-    if first.kind is Kind.UNCONFIRMED or not command:
-        todo = "Run it again to confirm" if first.kind is Kind.UNCONFIRMED else "See it fail here"
-        tests = [change.test for change in changes]
-        if len(tests) > _AGAIN:
-            tests = sorted({test.partition("::")[0] for test in tests})
-        command = make_rerun(since.run, tests)
-    return replace(story, todo=todo, command=clean(shlex.join(command)))
+    kind, before, since = first.kind, first.before, first.since
+    between, todo, command = "", "", []
+    if before and since and kind is not Kind.FLAKE:
+        between = describe_difference(before.run, since.run, changes)
+        if kind is Kind.REGRESSION:
+            todo, command = "Find the cause", make_bisect(before.run, since.run, first.test, first.latest.failure)
+        if kind in (Kind.REGRESSION, Kind.UNCONFIRMED) and not command:
+            todo = "Run it again to confirm" if kind is Kind.UNCONFIRMED else "See it fail here"
+            tests = [change.test for change in changes]
+            if len(tests) > _AGAIN:
+                tests = sorted({test.partition("::")[0] for test in tests})
+            command = make_rerun(since.run, tests)
+    return Story(kind, first.platform, _describe_course(first), changes, between, todo, clean(shlex.join(command)))
 
 
 def _describe_course(change: Change) -> str:

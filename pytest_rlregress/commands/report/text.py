@@ -10,18 +10,9 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_rlregress.commands.report.facts import (
-    TOLD,
-    Change,
-    Flaky,
-    Kind,
-    Night,
-    PlatformNight,
-    Problem,
-    RecordedRun,
-    RunComparison,
-)
-from pytest_rlregress.commands.report.headline import write_comparison_headline, write_headline
+from pytest_rlregress.commands.report.changes import TOLD, Change, Flaky, Kind
+from pytest_rlregress.commands.report.history import Problem, RecordedRun
+from pytest_rlregress.commands.report.night import Night, PlatformNight, RunComparison
 from pytest_rlregress.commands.report.stories import (
     NOTHING,
     Story,
@@ -47,11 +38,11 @@ Rates = Mapping[tuple[str, str], Flaky]  # by platform and test
 def tell(found: Night | RunComparison) -> str:
     """Render a night, or a comparison, the most urgent first."""
     if isinstance(found, Night):
-        title = f"Night of {found.date} (times are UTC): {write_headline(found)}"
+        title = f"Night of {found.date} (times are UTC): {found.headline}"
         head = [line for platform in found.platforms for line in _tell_platform(platform)]
         rates = {(one.platform, one.test): one for one in found.flaky}
     else:
-        title = f"Compared (times are UTC): {write_comparison_headline(found.changes)}"
+        title = f"Compared (times are UTC): {found.headline}"
         head, rates = _tell_runs(found), {}
     return _lay_out(title, head, found.changes, found.problems, rates)
 
@@ -167,8 +158,7 @@ def _code(differs: str) -> str:
 
 def tell_since_last(found: RunComparison) -> list[str]:
     """Tell in a few lines what changed since the last record."""
-    headline = write_comparison_headline(found.changes)
-    lines = [f"Since the last record ({moment(found.before)}): {headline}."]
+    lines = [f"Since the last record ({moment(found.before)}): {found.headline}."]
     lines.append(f"Changed in between: {_differ(found.before, found.after[0], found.changes)}")
     told = sorted((one for one in found.changes if one.kind in TOLD), key=lambda one: TOLD.index(one.kind))
     groups = group_alike(told)

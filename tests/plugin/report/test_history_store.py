@@ -35,11 +35,6 @@ def opened(*sources):
     return open_history(sources)
 
 
-def everything(history):
-    """All that there is in a history, to be compared."""
-    return history.runs, history.problems, {platform: history.timelines(platform) for platform in history.platforms}
-
-
 def problems(history):
     """What is said of each file, by its name."""
     return {problem.path.name: problem.text for problem in history.problems}
@@ -90,7 +85,7 @@ def test_reads_a_real_record(run, pytester):
     assert one.call.selection[-1] == "test_it.py"
     assert one.lock.version("pytest")
     assert one.extra.stack.versions["torch"] == one.lock.version("torch")
-    (point,) = history.timelines("cpu")["test_it.py::test_bad"]
+    (point,) = history.timelines["cpu"]["test_it.py::test_bad"]
     assert (point.run, point.word, point.note) == (one, "failed", "AssertionError: a reason")
     entry = read_entry(one, "test_it.py::test_bad")
     assert entry.message == point.note.splitlines()[0]
@@ -108,7 +103,7 @@ def test_runs_are_in_order_with_what_they_ran_on(tmp_path):
     histories.make(tmp_path, nights=2, events=events, tests=9)
     history = opened(tmp_path)
     assert [(run.platform, run.night.day) for run in history.runs] == [("h100", 19), ("cpu", 20), ("h100", 20)]
-    assert history.platforms == ("cpu", "h100")
+    assert list(history.timelines) == ["cpu", "h100"]
     first, _, last = history.runs
     assert (first.extra.hardware.driver, last.extra.hardware.driver, last.dirty, last.commit[:4]) == (
         "570.86.10",
@@ -122,11 +117,10 @@ def test_runs_are_in_order_with_what_they_ran_on(tmp_path):
     written = reader.read(last.path).results
     assert last.extra == written.extra
     assert last.seconds == pytest.approx(sum(test.duration for test in written.tests) / 1000 + 4)
-    assert [point.word for point in history.timelines("h100")[HELD]] == ["held", "regressed"]
-    assert [point.run for point in history.timelines("cpu")[HELD]] == [history.runs[1]]
-    assert history.timelines("h100")[HELD][1].failure
-    assert set(history.timelines("cpu")) == {case.name for case in histories.cases(9)}
-    assert history.timelines("h20") == {}
+    assert [point.word for point in history.timelines["h100"][HELD]] == ["held", "regressed"]
+    assert [point.run for point in history.timelines["cpu"][HELD]] == [history.runs[1]]
+    assert history.timelines["h100"][HELD][1].failure
+    assert set(history.timelines["cpu"]) == {case.name for case in histories.cases(9)}
 
 
 RUNS = [
@@ -320,7 +314,7 @@ def test_rejects_a_missing_source_and_names_an_empty_one(tmp_path):
     with pytest.raises(reader.RecordError, match=r"nowhere: there is no such file or folder\. Allowed: "):
         opened(tmp_path, tmp_path / "nowhere")
     history = opened(tmp_path)
-    assert (history.runs, history.platforms) == ((), ())
+    assert (history.runs, history.timelines) == ((), {})
     assert [(problem.path, problem.text[:15]) for problem in history.problems] == [(tmp_path, "no record in it")]
 
 
@@ -334,7 +328,7 @@ def test_merges_tests_of_one_name_and_reads_unprintable_text(folder, made):
     record["results"]["tests"] += [bad, good, odd]
     path.write_text(json.dumps(record))
     history = opened(folder)
-    lines = history.timelines("cpu")
+    lines = history.timelines["cpu"]
     assert (lines[HELD][0].word, lines[HELD][0].note) == ("regressed", "half ? of it")
     assert read_entry(history.runs[0], HELD).trace == "here"
     (point,) = lines["test[?]"]
@@ -397,6 +391,6 @@ def test_every_file_is_accounted_for(made, wanted):
         whole = {number for number, kind in wanted.values() if kind in ("", "longer", "early", "journal")}
         assert len(runs) == len(whole)
         for run in history.runs:
-            found = history.timelines(run.platform)
+            found = history.timelines[run.platform]
             for test in reader.read(run.path).results.tests:
                 assert any(point.run is run for point in found.get(test.name, ()))

@@ -22,7 +22,7 @@ from markdown_it import MarkdownIt
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.bisect import bisect_command as bisect
 from pytest_rlregress.commands.report import report_command
-from pytest_rlregress.commands.report.facts import Kind
+from pytest_rlregress.commands.report.changes import Kind
 from pytest_rlregress.records import reader
 from pytest_rlregress.stack import locks
 

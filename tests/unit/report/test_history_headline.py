@@ -7,11 +7,9 @@ import json
 import pytest
 from histories import LAST, Event, cases, make
 
-from pytest_rlregress.commands.report.facts import Night
-from pytest_rlregress.commands.report.headline import choose_colour, write_comparison_headline, write_headline
 from pytest_rlregress.commands.report.history import open_history
 from pytest_rlregress.commands.report.json_document import as_json
-from pytest_rlregress.commands.report.night import compare, judge_night
+from pytest_rlregress.commands.report.night import Night, compare, judge_night
 from pytest_rlregress.commands.report.text import tell
 
 GUARDS = [case.name for case in cases(30) if case.side == "guards" and case.word == "held"]
@@ -26,7 +24,7 @@ def opened(folder, *, events=(), nights=2, tests=12, platforms=("cpu",), expect=
 
 def told(night):
     """A night's headline and its colour."""
-    return write_headline(night), choose_colour(night)
+    return night.headline, night.colour
 
 
 FAILS = Event("bad", 0, GUARDS[0])
@@ -172,14 +170,14 @@ def test_failure_is_new_on_the_first_night_and_known_later(tmp_path):
 def test_comparison_names_failures_of_both_runs(tmp_path):
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=[FAILS], traces=False)
     found = compare(open_history([before, after]), before, [after])
-    assert write_comparison_headline(found.changes) == "nothing got worse, 1 test fails as before"
+    assert found.headline == "nothing got worse, 1 test fails as before"
 
 
 def test_comparison_names_new_tests_that_fail(tmp_path):
     events = [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])]
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=events, traces=False)
     found = compare(open_history([before, after]), before, [after])
-    assert write_comparison_headline(found.changes) == "1 new test fails"
+    assert found.headline == "1 new test fails"
 
 
 @pytest.mark.parametrize("word", ["unavailable", "blocked"])
@@ -190,7 +188,7 @@ def test_comparison_names_lost_tests_and_leaves_the_gate_open(tmp_path, word):
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=30, events=events, traces=False)
     history = open_history([before, after])
     found = compare(history, before, [after])
-    assert write_comparison_headline(found.changes) == "2 tests lost"
+    assert found.headline == "2 tests lost"
     assert not any(change.trips for change in found.changes)
     text = tell(found)
     assert "### Lost on cpu: ran 2026-11-19 02:00, cannot run since 2026-11-20 02:00\n" in text
@@ -201,4 +199,4 @@ def test_comparison_names_lost_tests_and_leaves_the_gate_open(tmp_path, word):
     lost = [one for one in whole["changes"] if one["kind"] == "lost"]
     assert [(one["trips"], one["bisect"], one["packages"][0]["name"]) for one in lost] == [(False, [], "verl")] * 2
     back = compare(history, after, [before])
-    assert write_comparison_headline(back.changes) == "nothing got worse"
+    assert back.headline == "nothing got worse"

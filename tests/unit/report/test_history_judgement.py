@@ -21,9 +21,9 @@ from histories import Event, cases, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_rlregress.commands.report import classify, night
-from pytest_rlregress.commands.report.facts import Kind, Point, RecordedRun
-from pytest_rlregress.commands.report.history import open_history
+from pytest_rlregress.commands.report import changes, night
+from pytest_rlregress.commands.report.changes import Kind
+from pytest_rlregress.commands.report.history import Point, RecordedRun, open_history
 from pytest_rlregress.commands.report.stories import list_changed, make_rerun
 from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.fixtures.drawn import EXAMPLES
@@ -92,13 +92,19 @@ def choose(run, *selection):
     return replace(run, extra=extra)
 
 
-def judged(text, judge=classify.classify_test):
-    return judge(TEST, *history(text))
+def judge(points, runs, last, classify=changes.classify):
+    """The test's change in the last night."""
+    halves = [
+        ([one for one in some if one.night < last], [one for one in some if one.night == last])
+        for some in (points, runs)
+    ]
+    (earlier, tonight), (before, now) = halves
+    return classify(TEST, earlier, tonight, before, now)
 
 
-def kind(text, judge=classify.classify_test):
+def kind(text, classify=changes.classify):
     """The kind, and of a test that is lost whether it cannot run or isn't there."""
-    change = judged(text, judge)
+    change = judge(*history(text), classify)
     return change and (f"{change.kind}: cannot run" if change.kind == "lost" and change.since else change.kind)
 
 
@@ -231,27 +237,27 @@ def test_each_history_has_its_kind_of_change(text, expected):
 
 def test_regression_has_its_last_good_and_first_bad_run():
     points, runs, last = history("g g b u _ bk")
-    found = classify.classify_test(TEST, points, runs, last)
+    found = judge(points, runs, last)
     assert (found.kind, found.before, found.since, found.now) == ("regression", points[1], points[2], points[5])
     assert (found.nights, found.runs, found.latest, found.platform) == (2, 3, points[5], "h100")
 
 
 def test_flake_shows_both_outcomes():
     points, runs, last = history("g gb")
-    found = classify.classify_test(TEST, points, runs, last)
+    found = judge(points, runs, last)
     assert (found.before.word, found.now.word, found.runs) == ("held", "regressed", 1)
 
 
 @pytest.mark.parametrize("text", ["g u", "g i"])
 def test_missing_and_lost_tests_have_their_last_run_and_a_reason(text):
     points, runs, last = history(text)
-    found = classify.classify_test(TEST, points, runs, last)
+    found = judge(points, runs, last)
     assert (found.before, found.now) == (points[0], points[1])
 
 
 def test_later_runs_do_not_change_a_past_night():
     points, runs, last = history("g b g")
-    assert classify.classify_test(TEST, points, runs, last - datetime.timedelta(days=1)).kind == "unconfirmed"
+    assert judge(points, runs, last - datetime.timedelta(days=1)).kind == "unconfirmed"
 
 
 @pytest.mark.parametrize(
@@ -273,14 +279,14 @@ def test_later_runs_do_not_change_a_past_night():
 def test_partial_run_does_not_make_other_tests_missing(before, tonight, expected):
     points, runs, last = history("g -")
     runs = [choose(runs[0], *before), choose(runs[1], *tonight)]
-    found = classify.classify_test(TEST, [Point(runs[0], points[0].word)], runs, last)
+    found = judge([Point(runs[0], points[0].word)], runs, last)
     assert (found and found.kind) == expected
 
 
 def test_partial_run_does_not_hide_the_run_before_it():
     points, runs, last = history("g - -")
     runs[1] = choose(runs[1], "-k mask")
-    assert classify.classify_test(TEST, points, runs, last).kind == "lost"
+    assert judge(points, runs, last).kind == "lost"
 
 
 @pytest.mark.parametrize(("selection", "long"), [((), []), (("--rl-long",), ["--rl-long"])])
@@ -303,7 +309,7 @@ drawn = settings(EXAMPLES, max_examples=200)
 @drawn
 @given(HISTORIES)
 def test_every_history_is_judged(text):
-    found = judged(text)
+    found = judge(*history(text))
     assert found is None or found.kind in set(Kind)
     if not set(LETTERS) & set(text.split()[-1]):
         assert found is None
@@ -330,7 +336,7 @@ def test_is_new_failing_only_without_earlier_results(text):
 @given(HISTORIES)
 def test_gate_closes_for_a_repeated_failure_without_contradiction(text):
     points, runs, last = history(text)
-    found = classify.classify_test(TEST, points, runs, last)
+    found = judge(points, runs, last)
     if found is None or found.kind is not Kind.REGRESSION:
         return
     said = [point for point in points if rank(point.word) is not Rank.NOTHING]
@@ -363,7 +369,7 @@ MUTANTS = {
     "takes reruns for nothing": ("if wavering:", "if False:"),
     "takes retries for nothing": ("if point.flaky or len", "if len"),
     "takes all of a night for the same": ("if one.run.conditions == point.run.conditions]", "]"),
-    "takes a skip for good": ("return point.rank is not Rank.NOTHING", "return True"),
+    "takes a skip for good": ("said = [point for point in tonight if point.says_something]", "said = [*tonight]"),
     "compares with the run before": (
         "better, bad = _since_better(",
         "better, bad = (previous if previous and previous.rank < now.rank else None, [now]) if now else (",
@@ -377,19 +383,13 @@ MUTANTS = {
     "takes what cannot run for missing": ("if now and now.word in (Verdict.UNAVAILABLE, Verdict.BLOCKED)", "if False"),
     "takes what is blocked for missing": ("(Verdict.UNAVAILABLE, Verdict.BLOCKED)", "(Verdict.UNAVAILABLE,)"),
     "takes what failed for lost": (" and not point.fails", ""),
-    "misses nothing": ("if point is not None and says_something(point):", "if False:"),
+    "misses nothing": ("if point is not None and point.says_something:", "if False:"),
     "takes an interrupted run for the run before": ('if run.extra.state == "complete":', "if True:"),
-    "takes the worst of all of a night": ("group = _latest(said)", "group = said"),
-    "takes the last run for all of a night": ("group = _latest(said)", "group = said[-1:]"),
-    "takes what fails at first for known": (
-        "Kind.KNOWN if any(map(says_something, earlier)) else _first(now)",
-        "Kind.KNOWN",
-    ),
-    "takes what fails each night for new": (
-        "Kind.KNOWN if any(map(says_something, earlier)) else _first(now)",
-        "_first(now)",
-    ),
-    "takes a skip for something to compare with": ("any(map(says_something, earlier))", "earlier"),
+    "takes the worst of all of a night": ("group = _take_latest(said)", "group = said"),
+    "takes the last run for all of a night": ("group = _take_latest(said)", "group = said[-1:]"),
+    "takes what fails at first for known": ("if any(point.says_something for point in earlier):", "if True:"),
+    "takes what fails each night for new": ("if any(point.says_something for point in earlier):", "if False:"),
+    "takes a skip for something to compare with": ("any(point.says_something for point in earlier)", "earlier"),
     "takes what is reproduced for failing": ("Kind.NEW_FAILING if now.fails else Kind.STEADY", "Kind.NEW_FAILING"),
     "repairs nothing": ("kind = Kind.REPAIRED if", "kind = Kind.STEADY if"),
 }
@@ -397,17 +397,22 @@ MUTANTS = {
 
 @pytest.mark.parametrize(("old", "new"), MUTANTS.values(), ids=MUTANTS)
 def test_the_table_catches_a_broken_judge(old, new):
-    source = Path(classify.__file__).read_text(encoding="utf-8")
-    assert source.count(old) == 1, "the mutant is of a judge that is no more"
-    mutant = {"__name__": "mutant"}
-    exec(compile(source.replace(old, new), "mutant", "exec"), mutant)
-    caught = [text for text, expected in TABLE.items() if _kind_by(text, mutant["classify_test"]) != expected]
-    assert caught
+    mutant = break_module(changes, old, new)
+    assert any(_kind_by(text, mutant.classify) != expected for text, expected in TABLE.items())
 
 
-def _kind_by(text, judge):
+def break_module(module, old, new):
+    """The module, had its source this line in place of that."""
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    assert source.count(old) == 1, "the mutant is of a module that is no more"
+    mutant = SimpleNamespace(__name__=module.__name__)
+    exec(compile(source.replace(old, new), "mutant", "exec"), vars(mutant))
+    return mutant
+
+
+def _kind_by(text, classify):
     try:
-        return kind(text, judge)
+        return kind(text, classify)
     except Exception as error:
         return error
 
@@ -447,7 +452,7 @@ def test_components_of_the_failures_lead_the_changed_packages(about, order):
 )
 def test_counts_how_often_a_test_disagrees_with_itself(text, runs, bad):
     points, _, last = history(text)
-    found = [(one.runs, one.bad) for one in classify.find_flaky("h100", {TEST: points}, last)]
+    found = [(one.runs, one.bad) for one in changes.find_flaky("h100", {TEST: points}, last)]
     assert found == ([] if runs is None else [(runs, bad)])
 
 
@@ -493,7 +498,7 @@ def test_each_platform_of_a_night_has_its_state(tmp_path):
         ["no run", "good", "flake", "good", "worse", "no run", "worse"],
     ]
     assert h200.word == "no run"
-    assert (cpu.runs, cpu.changes, cpu.results) == ((), (), {})
+    assert (cpu.runs, cpu.changes, cpu.results) == ([], [], {})
     assert [change.test for change in h100.changes if change.kind == "regression"] == [GUARD]
     assert {change.kind for change in h100.changes} == {"steady", "known", "regression"}
     assert h100.last.night == found.date - datetime.timedelta(days=2)
@@ -537,16 +542,12 @@ def test_rejects_a_history_without_records_and_date(tmp_path):
 NIGHT_MUTANTS = {
     "takes a missing run for green": ('return "no run"', 'return "good"'),
     "takes an interrupted night for green": ('return "interrupted"', 'return "good"'),
-    "leaves out who did not run": ("sorted({*history.platforms, *expect})", "history.platforms"),
+    "leaves out who did not run": ("sorted({*history.timelines, *expect})", "history.timelines"),
 }
 
 
 @pytest.mark.parametrize(("old", "new"), NIGHT_MUTANTS.values(), ids=NIGHT_MUTANTS)
 def test_a_broken_night_is_caught(tmp_path, old, new, monkeypatch):
-    source = Path(night.__file__).read_text(encoding="utf-8")
-    assert source.count(old) == 1, "the mutant is of a night that is no more"
-    mutant = SimpleNamespace(__name__="mutant")
-    exec(compile(source.replace(old, new), "mutant", "exec"), vars(mutant))
-    monkeypatch.setattr(night, "judge_night", mutant.judge_night)
+    monkeypatch.setattr(night, "judge_night", break_module(night, old, new).judge_night)
     with pytest.raises((AssertionError, ValueError)):
         test_each_platform_of_a_night_has_its_state(tmp_path)

@@ -15,10 +15,8 @@ import pytest
 from histories import Event
 
 from pytest_rlregress.commands.report import page as package
-from pytest_rlregress.commands.report.facts import Night
-from pytest_rlregress.commands.report.headline import write_headline
 from pytest_rlregress.commands.report.history import open_history
-from pytest_rlregress.commands.report.night import judge_night
+from pytest_rlregress.commands.report.night import Night, judge_night
 from pytest_rlregress.commands.report.page import plots, tables
 from pytest_rlregress.commands.report.page.page import render
 from pytest_rlregress.commands.report.stories import group_alike, tell_stories
@@ -65,7 +63,7 @@ def text(html):
 
 
 def test_page_begins_with_the_headline(rich, html):
-    assert f'<p class="verdict red"><strong>{write_headline(rich[0])}</strong></p>' in html
+    assert f'<p class="verdict red"><strong>{rich[0].headline}</strong></p>' in html
 
 
 @pytest.mark.parametrize("nights", [1, 2])

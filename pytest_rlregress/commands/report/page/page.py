@@ -7,9 +7,10 @@ import datetime
 import hashlib
 from pathlib import Path
 
-from pytest_rlregress.commands.report import headline, stories
-from pytest_rlregress.commands.report.facts import QUIET, Kind, Night
+from pytest_rlregress.commands.report import stories
+from pytest_rlregress.commands.report.changes import QUIET, Kind
 from pytest_rlregress.commands.report.history import History
+from pytest_rlregress.commands.report.night import Night
 from pytest_rlregress.commands.report.page import plots, tables
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.fidelity import FIDELITIES
@@ -50,8 +51,6 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
     )
     page = environment.get_template("page.html.j2").render(
         night=night,
-        headline=headline.write_headline(night),
-        colour=headline.choose_colour(night),
         now=now.astimezone(datetime.UTC),
         stories=stories.tell_stories(night.changes),
         told=stories,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pytest_rlregress.commands.report.facts import RecordedRun
+from pytest_rlregress.commands.report.history import RecordedRun
 from pytest_rlregress.commands.report.stories import describe_difference, moment
 from pytest_rlregress.fixtures.step_measurements import MINIATURE
 from pytest_rlregress.goldens.step_numbers import split_name

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from pytest_rlregress.commands.report.facts import QUIET, WORSE, Change, Kind, Night, PlatformNight, Point
-from pytest_rlregress.commands.report.history import History, read_entry
+from pytest_rlregress.commands.report.changes import QUIET, WORSE, Change, Kind
+from pytest_rlregress.commands.report.history import History, Point, read_entry
+from pytest_rlregress.commands.report.night import Night, PlatformNight
 from pytest_rlregress.commands.report.stories import make_rerun
 from pytest_rlregress.failures import fidelity
 from pytest_rlregress.failures.catalogue import Failure
@@ -163,7 +164,7 @@ def find_cases(night: Night, history: History, catalogue: Mapping[str, Failure])
     found = []
     for number, ((_, platform_name, test), point, change) in enumerate(failing[:MOST_CASES], 1):
         entry = read_entry(point.run, test)
-        timeline = history.timelines(platform_name)[test]
+        timeline = history.timelines[platform_name][test]
         past = [one.word for one in timeline if one.run.start <= point.run.start]
         found.append(
             FailingTest(
