@@ -223,7 +223,11 @@ class Hooks:
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool | None:
         """pytest-timeout's limit for a contained test is this plugin's to watch: its own would end the session."""
-        return self._protocol.limit(item, float(settings.timeout)) if self._contains else None
+        if not self._contains:
+            return None
+        from pytest_rlregress.harness.items import limit_seconds
+
+        return limit_seconds(item, float(settings.timeout), _session(self._config))
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:

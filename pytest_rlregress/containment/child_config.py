@@ -6,9 +6,11 @@ files and the terminal stay with the pytest process. docs/plugins.md says what t
 
 from __future__ import annotations
 
+import getpass
 import os
 import pickle
 import sys
+import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -80,9 +82,13 @@ COVERAGE_VARIABLES = (
 
 
 def order(
-    config: pytest.Config, files: Iterable[Path], folder: Path, environment: dict[str, str], coverage: str | None
+    config: pytest.Config, files: Iterable[Path], folder: Path, variables: Mapping[str, str], coverage: str | None
 ) -> Order:
-    """Return what a child needs that collects ``files``; its own temporary folder is ``folder``."""
+    """Return what a child needs that collects ``files``, with ``variables`` of its own.
+
+    Its temporary folder is ``folder``, which goes with it; a cache worth keeping stays.
+    """
+    inductor = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
     factory: Any = getattr(config, "_tmp_path_factory", None)  # not with -p no:tmpdir
     # For what its tests make in tmp_path, pytest's own rules hold which to keep.
     basetemp = factory.getbasetemp() / f"contained-{folder.name}" if factory else folder / "tmp"
@@ -90,7 +96,7 @@ def order(
         options=options(config, basetemp),
         files=tuple(dict.fromkeys(map(str, files))),
         folder=os.getcwd(),
-        environment=environment,
+        environment={"TORCHINDUCTOR_CACHE_DIR": str(inductor), **os.environ, "TMPDIR": str(folder), **variables},
         workerinput=workerinput(config),
         markers=tuple(config.getini("markers")),
         coverage=coverage,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -161,15 +159,13 @@ class Pool:
         #: Where xdist's workers write down which tests share a child.
         self.groups_file = self._folder.path / "groups.json"
 
-    def warm(self, modules: tuple[str, ...]) -> WarmServer:
-        """Return the server that imports ``modules`` since the first call."""
-        # Loading pytest's plugins is most of what a child without a stack would cost.
-        return self._server(modules, child_config.plugin_modules(self._config))
-
-    def _server(self, modules: tuple[str, ...] | None, plugins: tuple[str, ...] = ()) -> WarmServer:
+    def warm(self, modules: tuple[str, ...] | None) -> WarmServer:
+        """Return the server that imports ``modules``, and pytest's plugins, since the first call; for None neither."""
         if modules not in self._servers:
-            log, preload = self._file("server"), (*self._preload, *plugins)
-            self._servers[modules] = WarmServer(modules or (), os.environ, log, preload)
+            # Loading pytest's plugins is most of what a child without a stack would cost.
+            plugins = () if modules is None else child_config.plugin_modules(self._config)
+            preload = (*self._preload, *plugins)
+            self._servers[modules] = WarmServer(modules or (), os.environ, self._file("server"), preload)
         return self._servers[modules]
 
     def child(self, group: ChildGroup, files: Iterable[Path], modules: tuple[str, ...], gpus: int = 1) -> Child:
@@ -194,15 +190,14 @@ class Pool:
         return self._children[group].child
 
     def _fork(self, group: ChildGroup, files: Iterable[Path], modules: tuple[str, ...], gpus: int) -> _Held:
-        visible = self._visible_gpus(gpus)
+        variables = {**self._visible_gpus(gpus), **dict(group.environment)}
         folder = self._file("c")
         folder.mkdir()
-        environment = {**_environment(folder), **visible, **dict(group.environment)}
-        order = child_config.order(self._config, files, folder, environment, self._coverage)
+        order = child_config.order(self._config, files, folder, variables, self._coverage)
         order = replace(order, kept=str(self._kept or ""), collects=group != _IMPORTS)
         log, echo = folder / "log", self._config.option.capture in ("no", "tee-sys")
         if group.fresh:
-            own = WarmServer((), environment, self._file("server"), self._preload)
+            own = WarmServer((), order.environment, self._file("server"), self._preload)
             try:
                 return _Held(own.fork(order, log, echo), own, folder, gpus)
             except BaseException:
@@ -238,7 +233,7 @@ class Pool:
         self.drop(group)
         return death
 
-    def stop_groups(self, but: Collection[ChildGroup]) -> None:
+    def stop_groups(self, but: Collection[ChildGroup] = ()) -> None:
         """End every other group: a group's engine and cluster are not held while another runs."""
         for group in [group for group in self._children if group not in but]:
             self.stop(group, self._complain)
@@ -266,14 +261,13 @@ class Pool:
         if self._closed:
             return
         self._closed = True
-        if self._children and not politely:
+        if politely:
+            self.stop_groups()
+        elif self._children:
             self._say(f"stopping: fixtures of contained tests have {INTERRUPT_SECONDS:g} s to be torn down")
         for group in list(self._children):
-            if politely:
-                self.stop(group, self._complain)
-            else:
-                self._children[group].child.interrupt()
-                self.drop(group)
+            self._children[group].child.interrupt()
+            self.drop(group)
         for server in self._servers.values():
             server.close()
         self._folder.remove()
@@ -286,8 +280,8 @@ class Pool:
         except ContainmentError as error:
             self._say(f"{error}\nThe tests import for themselves.")
             self._servers.pop(modules).close()
-            self._servers[modules] = self._server(None)
-        bare = self._server(None)
+            self._servers[modules] = self.warm(None)
+        bare = self.warm(None)
         if not bare.safe(self._say) and not self._warned:
             self._warned = True
             threads = bare.ready(self._say)["threads"]
@@ -298,15 +292,11 @@ class Pool:
         """Return the variables that show a child the GPUs this process has locked, which are ``count`` at least."""
         if not self._gpus or not count:
             return {}
-        if self._lock is not None and len(self._lock.uuids) < count:
-            for group in list(self._children):
-                self.stop(group, self._complain)
+        if self._lock is not None and len(self._lock.gpus) < count:
+            self.stop_groups()
         if self._lock is None:
             self._lock = acquire(self._gpus, count, self._say)
-        # By number, in the driver's order: engines of 2025 take no uuid. A slice has no number of its own.
-        names = {gpu.uuid: gpu.uuid if gpu.mig else str(gpu.index) for gpu in self._gpus}
-        shown = ",".join(names[uuid] for uuid in self._lock.uuids)
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": shown}
+        return self._lock.variables
 
     def _complain(self, kind: str, value: object) -> None:
         if kind == "error":
@@ -314,9 +304,3 @@ class Pool:
 
     def _file(self, kind: str) -> Path:
         return self._folder.path / f"{kind}{uuid.uuid4().hex[:6]}"  # short: Unix sockets are below
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """This process' variables, with a temporary folder that goes with the child; a cache worth keeping stays."""
-    inductor = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
-    return {"TORCHINDUCTOR_CACHE_DIR": str(inductor), **os.environ, "TMPDIR": str(folder)}

@@ -30,14 +30,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class GpuLock:
-    """GPUs that are this process' own.
+    """GPUs that are this process' own: cards or MIG slices, in the order they were offered."""
 
-    Attributes:
-        uuids: Of cards or MIG slices, in the order they were offered: what CUDA_VISIBLE_DEVICES takes.
-    """
-
-    uuids: tuple[str, ...]
+    gpus: tuple[Gpu, ...]
     _locks: tuple[int, ...]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that show a process these GPUs and no others."""
+        # By number, in the driver's order: engines of 2025 take no uuid. A slice has no number of its own.
+        names = [gpu.uuid if gpu.mig else str(gpu.index) for gpu in self.gpus]
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(names)}
 
     def release(self) -> None:
         """Let others have them."""
@@ -85,7 +88,7 @@ def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuL
         for queue in sorted(queues):  # in one order for all: nobody waits for one who waits for it
             stack.callback(files.unlock, wait_for(partial(_lock, queue)))
         locks = wait_for(lambda: _take(paths, count))
-    return GpuLock(tuple(gpu.uuid for gpu, path in zip(gpus, paths, strict=True) if path in locks), (*locks.values(),))
+    return GpuLock(tuple(gpu for gpu, path in zip(gpus, paths, strict=True) if path in locks), (*locks.values(),))
 
 
 def _folder() -> Path:

@@ -113,10 +113,12 @@ def describe_all(items: Sequence[pytest.Item], session: Session) -> list[Contain
     return [test for item in items if (test := find(item))]
 
 
-def limit_seconds(item: pytest.Item, seconds: float, session: Session) -> None:
-    """Let a contained test take so many seconds, unless its marker says otherwise."""
-    limits = _limits_of(item, replace(session.limits, seconds=seconds))
-    item.stash[_TEST] = replace(item.stash[_TEST], limits=limits)
+def limit_seconds(item: pytest.Item, seconds: float, session: Session) -> bool | None:
+    """Let a contained test take so many seconds, unless its marker says otherwise; None for other tests."""
+    if (test := find(item)) is None:
+        return None
+    item.stash[_TEST] = replace(test, limits=_limits_of(item, replace(session.limits, seconds=seconds)))
+    return True
 
 
 def describe(item: pytest.Item, session: Session) -> ContainedTest | None:

@@ -277,15 +277,13 @@ def add_to_text(report: pytest.TestReport, sections: Sequence[tuple[str, str]]) 
     report.longrepr = longrepr
 
 
-def drop_output(report: pytest.TestReport) -> None:
-    """Take what the test printed out of its report: under ``-s`` it has been on the terminal."""
-    report.sections = [(title, text) for title, text in report.sections if not title.startswith(CAPTURED)]
+def drop_output(report: pytest.TestReport, *, printed: bool) -> None:
+    """Take out of a report the log of engines that started, which says nothing of what failed with them.
 
-
-def drop_start_up(report: pytest.TestReport) -> None:
-    """Take the start-up log of engines that started from a report: it says nothing of what failed with them."""
+    Under ``-s`` all else that the test wrote has been ``printed`` on the terminal, and goes too.
+    """
     texts = [(title, _START_UP.sub("", text)) for title, text in report.sections]
-    report.sections = [(title, text) for title, text in texts if text]
+    report.sections = [(title, text) for title, text in texts if text and not (printed and title.startswith(CAPTURED))]
 
 
 def add_properties(to: pytest.TestReport | pytest.Item, **values: str) -> None:

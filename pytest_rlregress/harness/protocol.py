@@ -7,7 +7,6 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from pytest_rlregress.containment import NO_DIAGNOSTICS, ChildGroup, Death, key_
 from pytest_rlregress.containment.pool import ContainmentError, Pool
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.harness.checks import ComponentChecks, is_check, warm_modules
-from pytest_rlregress.harness.items import ContainedTest, contained, find, limit_seconds
+from pytest_rlregress.harness.items import ContainedTest, contained, find
 from pytest_rlregress.harness.judging import (
     CAPTURED,
     Ran,
@@ -28,7 +27,6 @@ from pytest_rlregress.harness.judging import (
     decides,
     died,
     drop_output,
-    drop_start_up,
     fold_subtests,
     received,
     skipped,
@@ -60,7 +58,6 @@ class Protocol:
         self._config, self._session = config, session
         self.pool = Pool(config, session.gpus, session.say, _PRELOADED, kept=component_checks.FILE)
         self._warm: tuple[str, ...] = ()
-        self._notes: set[str] = set()
         self._running = ""
         self._stopped = False
         self._checks: ComponentChecks  # from when the tests are known
@@ -151,7 +148,7 @@ class Protocol:
         files = [mate.item.path for mate in mates]
         if is_check(test) or not group.alone:
             files.append(component_checks.FILE)
-        messages, diagnostics = ChildMessages(test.item, self._session.say, self._note), NO_DIAGNOSTICS
+        messages, diagnostics = ChildMessages(test.item, self._session), NO_DIAGNOSTICS
         again, begun, waited = False, time.monotonic(), 0.0
         try:
             child = self.pool.child(group, files, modules, gpus)
@@ -180,12 +177,6 @@ class Protocol:
         messages.reports[0].duration += waited  # the imports of the stack, for --durations
         return Ran(messages.reports, death, diagnostics, again)
 
-    def _note(self, line: str) -> None:
-        """Say a line that every child would say once."""
-        if line not in self._notes:
-            self._notes.add(line)
-            self._session.say(line)
-
     def _log_rerun(self, test: ContainedTest, ran: Ran) -> None:
         """Log a failure that is not the last word as pytest-rerunfailures does: what follows it is left out."""
         for report in fold_subtests(ran.reports, judged=True):
@@ -208,21 +199,11 @@ class Protocol:
                 before = len(report.user_properties)
                 conclude(test, ran.outcome(report), report, self._session)
                 verdict = report.user_properties[before:]
-        made = self._checks.take_reports()
-        if made:
+        if made := self._checks.take_reports():
             add_properties(reports[0], checks=json.dumps(made))
         for report in reports:
-            drop_start_up(report)
-            if self._config.option.capture == "no":
-                drop_output(report)
+            drop_output(report, printed=self._config.option.capture == "no")
             test.item.ihook.pytest_runtest_logreport(report=report)
-
-    def limit(self, item: pytest.Item, seconds: float) -> bool | None:
-        """Take over pytest-timeout's limit of a contained test; None for others, which it watches itself."""
-        if find(item) is None:
-            return None
-        limit_seconds(item, seconds, self._session)
-        return True
 
     def interrupt(self) -> None:
         """Give children seconds to tear down, not the time they want: for Ctrl-C, SIGTERM or ``pytest.exit()``."""
@@ -238,12 +219,12 @@ class Protocol:
 class ChildMessages:
     """Collects what a child sends while it runs one test: reports, with the output that belongs to each, and errors."""
 
-    def __init__(self, item: pytest.Item, say: Callable[[str], None], note: Callable[[str], None]) -> None:
+    def __init__(self, item: pytest.Item, session: Session) -> None:
         self.reports: list[pytest.TestReport] = []
         self.errors: list[str] = []
         #: Why the child is to be given up after this test; "" if it is not.
         self.retired = ""
-        self._item, self._say, self._note = item, say, note
+        self._item, self._session = item, session
         self._captured: list[tuple[str, str]] = []
 
     def __call__(self, kind: str, value: Any) -> None:
@@ -265,9 +246,9 @@ class ChildMessages:
             recorded = {"nodeid": nodeid, "when": "runtest", "location": location}
             hook.pytest_warning_recorded.call_historic(kwargs={"warning_message": _warning(*about), **recorded})
         elif kind == "say":
-            self._say(value)
+            self._session.say(value)
         elif kind == "note":
-            self._note(value)
+            self._session.say(value, once=True)  # every child would say it
         elif kind == "exit":
             message, returncode = value
             if message is None:

@@ -48,6 +48,7 @@ class Session:
         self.left_out = 0
         self.passed_over: list[str] | None = None
         self._missing: dict[tuple[str, ...], str] = {}
+        self._said: set[str] = set()
 
     # -- what the run is about -------------------------------------------------------------------------------------
 
@@ -181,10 +182,12 @@ class Session:
             self._end_on_sigterm()
         return True
 
-    def say(self, line: str) -> None:
-        """Write a line of its own on the terminal, unless the run is to be quiet."""
+    def say(self, line: str, *, once: bool = False) -> None:
+        """Write a line of its own on the terminal, unless the run is to be quiet; ``once``: not again."""
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None and self._config.option.verbose >= 0:
+        repeated = once and line in self._said
+        self._said.add(line)
+        if reporter is not None and self._config.option.verbose >= 0 and not repeated:
             reporter.ensure_newline()
             reporter.write_line(f"rlregress: {line}")
 

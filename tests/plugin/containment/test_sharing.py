@@ -66,7 +66,7 @@ def counted(*args):
     release = lock.release
 
     class Counted:
-        uuids = lock.uuids
+        gpus, variables = lock.gpus, lock.variables
 
         def release(self):
             locked.remove(lock)

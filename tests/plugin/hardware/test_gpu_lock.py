@@ -27,7 +27,7 @@ gpu_lock._MACHINE = folder
 def take():
     return gpu_lock.acquire(gpus, count, lambda line: print(line, flush=True))
 """
-HOLD = HEAD + "mine = take(); print(*mine.uuids, flush=True); time.sleep(60)"
+HOLD = HEAD + "mine = take(); print(*(gpu.uuid for gpu in mine.gpus), flush=True); time.sleep(60)"
 # Marks every GPU that it holds with a file of its own, which nobody else's may be in the way of.
 CONTEND = (
     HEAD
@@ -36,12 +36,12 @@ deadline = time.monotonic() + float(sys.argv[4])
 turns = 0
 while time.monotonic() < deadline:
     mine = take()
-    marks = [os.open(folder / f"mark-{uuid}", os.O_CREAT | os.O_EXCL) for uuid in mine.uuids]
-    assert len(set(mine.uuids)) == count
+    marks = [os.open(folder / f"mark-{gpu.uuid}", os.O_CREAT | os.O_EXCL) for gpu in mine.gpus]
+    assert len(set(mine.gpus)) == count
     time.sleep(0.002)
-    for uuid, mark in zip(mine.uuids, marks):
+    for gpu, mark in zip(mine.gpus, marks):
         os.close(mark)
-        os.unlink(folder / f"mark-{uuid}")
+        os.unlink(folder / f"mark-{gpu.uuid}")
     mine.release()
     turns += 1
 print(turns)
@@ -83,10 +83,10 @@ def locked(folder):
 def test_locks_the_first_free_gpus_and_releases_them(folder):
     one = acquire(GPUS, 1)
     two = acquire(GPUS, 2)
-    assert one.uuids + two.uuids == tuple(gpu.uuid for gpu in GPUS[:3])
+    assert one.gpus + two.gpus == tuple(GPUS[:3])
     one.release()
     again = acquire(GPUS, 2)
-    assert again.uuids == (GPUS[0].uuid, GPUS[3].uuid)
+    assert again.gpus == (GPUS[0], GPUS[3])
     again.release()
     two.release()
     assert locked(folder) == []
@@ -94,7 +94,7 @@ def test_locks_the_first_free_gpus_and_releases_them(folder):
 
 def test_slice_is_named_as_cuda_expects(folder):
     mine = acquire([SLICE], 1)
-    assert mine.uuids == (SLICE.uuid,)
+    assert mine.variables["CUDA_VISIBLE_DEVICES"] == SLICE.uuid
     assert locked(folder) == ["MIG-GPU-1c6d4ef1-1-0"]
     mine.release()
 
