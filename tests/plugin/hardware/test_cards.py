@@ -91,13 +91,6 @@ def test_scenarios_are_collected_as_on_the_machine(run, cards):
     assert not re.search(r"^ERROR|\d+ errors?\b", result.stdout.str(), re.MULTILINE)
 
 
-def test_run_without_a_hardware_test_fails(run, cards):
-    cards(h200())
-    result = run("import pytest\n@pytest.mark.isolated\ndef test_any(): pass", "--hw=h200", "test_it.py")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*--hw=h200 ran no hardware test*"])
-
-
 def test_cards_that_are_hidden_are_not_used(run, cards, monkeypatch):
     cards(h200(0), h200(1))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")

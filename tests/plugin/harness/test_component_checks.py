@@ -61,10 +61,10 @@ def test_remedy():
 
 @pytest.fixture
 def broken(pytester, monkeypatch):
-    """``broken(code)``: what ``import datasets`` does, in this test's processes."""
+    """``broken(code)``: what ``import datasets`` does, or that of another package, in this test's processes."""
 
-    def broken(code):
-        folder = pytester.mkdir("shadow") / "datasets"
+    def broken(code, name="datasets"):
+        folder = pytester.mkdir("shadow") / name
         folder.mkdir()
         (folder / "__init__.py").write_text(code)
         monkeypatch.setenv("PYTHONPATH", str(folder.parent))
@@ -120,11 +120,8 @@ def test_working_components_are_counted_but_are_not_tests(run):
     result.stdout.fnmatch_lines(["working: tokenizers *", "*3 passed, 1 components working in*"])
 
 
-def test_component_is_checked_after_its_needs_and_blames_them(run, pytester, monkeypatch):
-    folder = pytester.mkdir("shadow") / "numpy"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("raise ImportError('numpy of another build')")
-    monkeypatch.setenv("PYTHONPATH", str(folder.parent))
+def test_component_is_checked_after_its_needs_and_blames_them(run, broken):
+    broken("raise ImportError('numpy of another build')", name="numpy")
     result = run(NEEDS.format(component="datasets"))
     result.assert_outcomes(failed=1, skipped=3)
     result.stdout.fnmatch_lines(["- `numpy`: broken: `ImportError: numpy of another build`", "*numpy that works (3).*"])

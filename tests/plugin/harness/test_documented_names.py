@@ -1,4 +1,4 @@
-"""What can be found by name: pydoc, and the import paths that docstrings and documents give."""
+"""What docs say and docstrings show: import paths, pydoc, fixtures, the loss of docs/losses.md."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from pkgutil import resolve_name
 import documents
 import pytest
 from installed import CHECKOUT, call
+
+from pytest_rlregress.agreement.gradients import WEIGHTS
+from pytest_rlregress.agreement.policy_batch import CHANGES
 
 PACKAGE = CHECKOUT / "pytest_rlregress"
 SOURCES = [path for folder in (PACKAGE, CHECKOUT / "fixtures", CHECKOUT / "scenarios") for path in folder.rglob("*.py")]
@@ -65,3 +68,16 @@ def test_every_fixture_has_a_description():
         described = re.search(rf"^{name}(?: \[\w+ scope\])? -- \S*declare_\w+\.py:\d+\n    (\S.*)", shown, re.MULTILINE)
         assert described, f"{name} is not shown, or without a docstring"
         assert described[1].rstrip().endswith((".", ":")) or ": " in described[1], described[1]
+
+
+def test_documented_loss_gives_the_documented_error(run):
+    [(name, body)] = documents.files("losses.md").items()
+    result = run({name.removesuffix(".py"): body}, name)
+    result.assert_outcomes(passed=1, failed=1)
+    [printed] = re.findall(r"^    (AssertionError: .*)$", documents.text("losses.md"), re.MULTILINE)
+    result.stdout.fnmatch_lines([f"E * {printed}"])
+
+
+def test_table_of_losses_has_every_name():
+    rows = re.findall(r'^\| `"?([\w-]+)"?` \|', documents.text("losses.md"), re.MULTILINE)
+    assert rows == ["expected", *WEIGHTS, *CHANGES]

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import documents
 import pytest
 from installed import CHECKOUT
-from test_writing_a_scenario import copied_project, pytest_in
+from test_documented_projects import copied_project, pytest_in
 
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.new import error_text

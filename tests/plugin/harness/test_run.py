@@ -114,14 +114,18 @@ def test_table_fits_and_xdist_and_junit_carry_the_verdicts(scenario, pytester):
     assert properties["test_remedy", "rlregress_side"] == "guards"
 
 
-@pytest.mark.slow
-@needs.stack
-def test_native_sigfpe_matches_its_documented_signature(pytester, run):
-    """The catalogue's own sigfpe-embedding, from a real integer division by zero in a frame of the documented name."""
+@pytest.fixture
+def stand_in(pytester):
+    """A package with a real integer division by zero, in a frame of the name that sigfpe-embedding documents."""
     folder = pytester.mkpydir("stand_in")
     (folder / "vocab_parallel_embedding.py").write_text(
         "import ctypes\ndef apply():\n    ctypes.CDLL(None).div(1, 0)\n"
     )
+
+
+@pytest.mark.slow
+@needs.stack
+def test_native_sigfpe_matches_its_documented_signature(run, stand_in):
     result = run(
         """
         import pytest
@@ -141,12 +145,8 @@ def test_native_sigfpe_matches_its_documented_signature(pytester, run):
     )
 
 
-def test_failing_test_names_the_documented_failure_it_looks_like(pytester, run, monkeypatch):
+def test_failing_test_names_the_documented_failure_it_looks_like(run, stand_in, monkeypatch):
     monkeypatch.setenv("CI", "true")  # where pytest's summary cuts nothing
-    folder = pytester.mkpydir("stand_in")
-    (folder / "vocab_parallel_embedding.py").write_text(
-        "import ctypes\ndef apply():\n    ctypes.CDLL(None).div(1, 0)\n"
-    )
     result = run(
         """
         import pytest
@@ -201,27 +201,6 @@ def test_bad_settings_are_usage_errors(pytester, run, args, ini, words):
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert words in result.stderr.str()
     assert "Traceback" not in result.stderr.str()
-
-
-TEXTS = {
-    **{"hw": "cpu", "require": "torch", "timeout": "9", "memory": "1GiB", "stall": "3", "failure": "pad-is-eos"},
-    **{"component": "torch", "record_dir": "records", "subjects": "align_batches = mine:align"},
-    **dict.fromkeys(("goldens", "scenarios", "hardware"), "."),
-}
-
-
-def test_nearest_source_of_a_setting_wins(pytester, monkeypatch):
-    options = [(one, TEXTS.get(one.name, "yes")) for one in settings.OPTIONS]
-    pytester.makeini("[pytest]\n" + "".join(f"{one.key} = {text}\n" for one, text in options))
-    flags = [f"{one.flag}={text}" if one.takes else one.flag for one, text in options if one.takes is not None]
-    commanded, plain = pytester.parseconfig(*flags), pytester.parseconfig()
-    for one, text in options:
-        monkeypatch.delenv(one.env, raising=False)
-        assert settings.resolve_one(plain, one.name)[1] == f"{one.key} in tox.ini"
-        monkeypatch.setenv(one.env, text)
-        assert settings.resolve_one(plain, one.name)[1] == f"environment {one.env}"
-        nearest = f"environment {one.env}" if one.takes is None else f"command line {one.flag}"
-        assert settings.resolve_one(commanded, one.name)[1] == nearest
 
 
 def test_guards_run_the_users_subject_and_the_table_shows_it(pytester, run, short_column):
