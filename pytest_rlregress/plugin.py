@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,7 +152,7 @@ class Hooks:
         self, session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, None, None]:
         """Find out what the tests are, choose and order them: before and after other plugins do so."""
-        with _usage_errors_shown(session, items):
+        with collection.usage_errors_shown(session, items):
             if any(map(is_contained, items)):
                 from pytest_rlregress.harness.items import choose, order
 
@@ -166,7 +165,7 @@ class Hooks:
                     collection.warn_of_slow_imports(config, every)
                 if self._contains:  # --stepwise goes on from a place in this order
                     order(items)
-        with _usage_errors_shown(session, items):
+        with collection.usage_errors_shown(session, items):
             yield
             if opened := self._opened:
                 from pytest_rlregress.harness.items import leave_out_long, order
@@ -286,20 +285,6 @@ class Hooks:
         from pytest_rlregress.harness.protocol import Protocol
 
         return Protocol(self._config, _session(self._config))
-
-
-@contextmanager
-def _usage_errors_shown(session: pytest.Session, items: list[pytest.Item]) -> Iterator[None]:
-    """Make a usage error in one of xdist's workers an error of collection: xdist loses what ends a worker."""
-    try:
-        yield
-    except pytest.UsageError as error:
-        if not hasattr(session.config, "workerinput"):
-            raise
-        nodeid = items[0].nodeid.partition("::")[0]
-        items.clear()
-        report = pytest.CollectReport(nodeid, "failed", str(error), [])
-        session.config.hook.pytest_collectreport(report=report)
 
 
 def _session(config: pytest.Config) -> Session:

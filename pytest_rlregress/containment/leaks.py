@@ -175,8 +175,7 @@ class Leaks:
         """Bytes that the driver counts, for this process and for anyone on a device."""
         used = {}
         for label, handle in self._devices:
-            with suppress(self._nvml.NVMLError):
-                used["device", label] = int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+            used["device", label] = gpu_memory.used(self._nvml, handle)
             if (held := gpu_memory.holders(self._nvml, handle).get(os.getpid())) is not None:
                 used["process", label] = held
         return used

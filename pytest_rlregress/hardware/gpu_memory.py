@@ -38,14 +38,14 @@ def wait_for_gpu_memory(pids: Collection[int], seconds: float = RECLAIM_SECONDS)
     if driver is None:
         return []
     deadline = time.monotonic() + seconds
-    used: list[list[int]] = []
+    looks: list[list[int]] = []
     try:
         while True:
             held = [(label, holders(driver, handle)) for label, handle in devices]
             left = [f"pid {pid} holds {size_of(on[pid])} on {label}" for label, on in held for pid in pids if pid in on]
             listed = any(on for _, on in held)
-            used.append([_used(driver, handle) for _, handle in devices])
-            stands_still = len(used) >= _STILL_LOOKS and all(one == used[-1] for one in used[-_STILL_LOOKS:])
+            looks.append([used(driver, handle) for _, handle in devices])
+            stands_still = len(looks) >= _STILL_LOOKS and all(one == looks[-1] for one in looks[-_STILL_LOOKS:])
             if time.monotonic() > deadline or (not left and (listed or stands_still)):
                 return left
             time.sleep(LOOK_SECONDS)
@@ -53,7 +53,7 @@ def wait_for_gpu_memory(pids: Collection[int], seconds: float = RECLAIM_SECONDS)
         driver.nvmlShutdown()
 
 
-def _used(driver: Any, device: Any) -> int:
+def used(driver: Any, device: Any) -> int:
     """Bytes in use on a device by anyone; 0 where the driver does not say."""
     try:
         return int(driver.nvmlDeviceGetMemoryInfo(device).used)

@@ -122,6 +122,20 @@ def watch(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, 
     return report
 
 
+@contextmanager
+def usage_errors_shown(session: pytest.Session, items: list[pytest.Item]) -> Iterator[None]:
+    """Make a usage error in one of xdist's workers an error of collection: xdist loses what ends a worker."""
+    try:
+        yield
+    except pytest.UsageError as error:
+        if not hasattr(session.config, "workerinput"):
+            raise
+        nodeid = items[0].nodeid.partition("::")[0]
+        items.clear()
+        report = pytest.CollectReport(nodeid, "failed", str(error), [])
+        session.config.hook.pytest_collectreport(report=report)
+
+
 def warn_of_slow_imports(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     """Warn, once a run, of test files with contained tests that bring the stack into pytest's own process.
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.failures.catalogue import SHIPPED
-from pytest_rlregress.util.processes import python_command
+from pytest_rlregress.util.processes import how_it_ended, python_command
 
 if TYPE_CHECKING:
     from pytest_rlregress.failures.catalogue import Catalogue, Failure
@@ -151,7 +151,8 @@ def _resolve_in_process(asked: Sequence[tuple[str, str, Mapping[str, str]]], lim
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=limit
         )
-        output, how = done.stdout, _how_it_ended(done.returncode)
+        name, _ = how_it_ended(done.returncode, raw=False)
+        output, how = done.stdout, f"ended with {name or f'exit code {done.returncode}'}"
     except subprocess.TimeoutExpired as expired:
         output, how = expired.stdout or b"", f"was killed after {limit:g} s: --rl-timeout allows more"
     answers = list(map(json.loads, output.splitlines()))
@@ -163,13 +164,6 @@ def _resolve_in_process(asked: Sequence[tuple[str, str, Mapping[str, str]]], lim
         raise SubjectError(
             f"{source}: {replaced.get(subject, subject)}: cannot be imported: the process that tried {how}"
         )
-
-
-def _how_it_ended(returncode: int) -> str:
-    from pytest_rlregress.util.processes import how_it_ended
-
-    signal_name, _ = how_it_ended(returncode, raw=False)
-    return f"ended with {signal_name or f'exit code {returncode}'}"
 
 
 def main(questions: str) -> None:
