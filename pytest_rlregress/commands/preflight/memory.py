@@ -22,7 +22,6 @@ from pytest_rlregress.commands.preflight.training import (
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.units import GIB
 
-_NO_CARD = ("--hw",)
 MOST_CARDS = 1024
 _NODE = 8  # cards of a usual node
 
@@ -37,7 +36,7 @@ def gpu_memory_utilization(run: Run) -> Iterator[Advice | Unchecked]:
         yield not_known(key)
         return
     if not run.memory_bytes:
-        yield Unchecked(f"{run.card} says nothing of GPU memory: give --hw", _NO_CARD)
+        yield _no_memory(run)
         return
     training = training_of(run)
     held = _held(run, training)
@@ -61,7 +60,7 @@ def trainer_engine_oom(run: Run) -> Iterator[Advice | Unchecked]:
         yield training if isinstance(training, Unchecked) else training.doubt or Unchecked("")
         return
     if not run.memory_bytes:
-        yield Unchecked(f"{run.card} says nothing of GPU memory: give --hw", _NO_CARD)
+        yield _no_memory(run)
         return
     share = 0.0
     if on_one_card(run):
@@ -84,6 +83,10 @@ def trainer_engine_oom(run: Run) -> Iterator[Advice | Unchecked]:
         else:
             instead = ways_to_fit(run, training, run.memory_bytes - _engine_weights(run, training))[1]
     yield Advice(key, why, instead)
+
+
+def _no_memory(run: Run) -> Unchecked:
+    return Unchecked(f"{run.card} says nothing of GPU memory: give --hw", ("--hw",))
 
 
 def _held(run: Run, training: Training | Unchecked) -> int:

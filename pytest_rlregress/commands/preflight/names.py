@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pytest_rlregress.commands.preflight.config import Run, Unchecked
 from pytest_rlregress.commands.preflight.trainers import Schema
 from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.util.nested import walk
 
 # Tables of verl's that are handed on to something else, whatever is in them.
 _HANDED_ON = re.compile(r"kwargs|override|env_vars|extra_|_configs?_dict|hydra|defaults")
@@ -68,7 +68,8 @@ def unknown_value(run: Run) -> Iterator[Advice | Unchecked]:
 
 def _unknown_keys(run: Run, schema: Schema) -> Iterator[str]:
     """Yield the unknown keys once each, a table instead of what is in it, in their order."""
-    keys = [key for key in run.places if key in run.refused or _given(run.tree, key)]
+    given = {key for key, _ in walk(run.tree)} | {*run.refused}
+    keys = [key for key in run.places if key in given]
     found = (_find_unknown(schema, key) for key in dict.fromkeys([*keys, *run.refused]))
     for key in dict.fromkeys(filter(None, found)):
         if not key.startswith(("accelerate.", "hydra")) and "@" not in key:
@@ -89,17 +90,6 @@ def _find_unknown(schema: Schema, key: str) -> str | None:
     return None
 
 
-def _given(tree: Mapping[str, Any], key: str) -> bool:
-    value: Any = tree
-    for name in key.split("."):
-        if isinstance(value, list) and name.isdecimal():
-            return True
-        if not isinstance(value, Mapping) or name not in value:
-            return False
-        value = value[name]
-    return True
-
-
 def _meant(run: Run, schema: Schema, key: str, refuses: bool) -> str:
     """Return the known key that was meant, if one is near enough to say so; else ""."""
     table, _, name = key.rpartition(".")
@@ -110,7 +100,7 @@ def _meant(run: Run, schema: Schema, key: str, refuses: bool) -> str:
     sizes = Counter(one.partition(".")[0] for one in schema.keys)
     same = [one for one in schema.keys if one.rpartition(".")[2] == name]
     elsewhere = min(same, key=lambda one: (-sizes[one.partition(".")[0]], one.count("."), one), default="")
-    if not elsewhere or run.trainer == "trl":
+    if not elsewhere or run.trl:
         return ""
     added = run.sign(key)  # by hand, on a command line; a file may be one of other code
     return elsewhere if refuses or (added and schema.folder and not _reads(Path(schema.folder), key)) else ""
@@ -153,7 +143,7 @@ def _reads(folder: Path, key: str) -> bool:
 
 def _registers_own(run: Run) -> bool:
     """Return whether a run may bring values of its own: by its own program, or by a module that verl loads for it."""
-    if run.trainer == "trl":
+    if run.trl:
         return not run.program.startswith("trl ")
     loads = run.get("actor_rollout_ref.model.external_lib") or run.get("custom_reward_function.path")
     return bool(loads) or not run.program.startswith("verl.")

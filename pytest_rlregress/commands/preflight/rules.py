@@ -15,7 +15,7 @@ from pytest_rlregress.commands.preflight.batch_sizes import batch_sizes
 from pytest_rlregress.commands.preflight.config import Rule, Run, Unchecked, not_known
 from pytest_rlregress.commands.preflight.memory import gpu_memory_utilization, trainer_engine_oom
 from pytest_rlregress.commands.preflight.names import added_key, unknown_key, unknown_value
-from pytest_rlregress.commands.preflight.training import engine_mode, engine_sleeps, lora_of, trains_with_fsdp
+from pytest_rlregress.commands.preflight.training import engine_sleeps, lora_of, on_one_card, trains_with_fsdp
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
 
@@ -188,7 +188,7 @@ def _uses_vllm(run: Run) -> bool:
     if run.verl:
         return bool(run.get("actor_rollout_ref.rollout.name") == "vllm")
     if run.trl:
-        return bool(run.get("use_vllm", False)) and engine_mode(run) == "colocate"
+        return on_one_card(run)
     return isinstance(run.get("inference"), Mapping)
 
 

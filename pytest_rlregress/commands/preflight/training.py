@@ -224,11 +224,6 @@ def lora_of(run: Run) -> int:
     return 0
 
 
-def engine_mode(run: Run) -> str:
-    """Return where TRL's engine is: ``colocate``, ``server``, or "" if that is not known."""
-    return str(run.get("vllm_mode", run.schema.defaults.get("vllm_mode")) or "")
-
-
 def engine_sleeps(run: Run) -> bool:
     """Return whether the engine gives its memory back while the trainer works."""
     if run.trl:
@@ -242,7 +237,8 @@ def on_one_card(run: Run) -> bool:
         apart = run.get("trainer.v1.trainer_mode") == "separate_async"
         return bool(run.get("actor_rollout_ref.hybrid_engine", True)) and not apart
     if run.trl:
-        return bool(run.get("use_vllm", False)) and engine_mode(run) == "colocate"
+        mode = run.get("vllm_mode", run.schema.defaults.get("vllm_mode"))
+        return bool(run.get("use_vllm", False)) and mode == "colocate"
     engine, trainer = run.get("inference_gpu_ids", [0]), run.get("trainer_gpu_ids", [1])
     return isinstance(engine, list) and isinstance(trainer, list) and any(card in trainer for card in engine)
 
