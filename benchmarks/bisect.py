@@ -23,15 +23,16 @@ IMPORTS = "import transformers, trl; from transformers import Qwen3ForCausalLM, 
 
 def main() -> None:
     """Time both and print the median of the ratios."""
-    from pytest_rlregress.commands.environments import indexes, requirements
     from pytest_rlregress.commands.environments.environment import Environments
+    from pytest_rlregress.commands.environments.uv import read_settings
+    from pytest_rlregress.stack import requirements
     from pytest_rlregress.stack.locks import Lock, installed
 
     asked = requirements.read_requirements()
     needed = requirements.find_dependencies(ROOTS, asked)
     base = Lock({name: line for name, line in installed().lines.items() if name in needed})
     asked = {name: asked[name] for name in base.lines if name in asked}
-    settings = indexes.read_settings(os.environ)
+    settings = read_settings(os.environ)
     variables = {**os.environ, **settings}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
 

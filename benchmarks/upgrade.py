@@ -25,9 +25,9 @@ TEST = "def test_nothing():\n    pass\n"
 
 def main() -> None:
     """Time both and print the median of the ratios."""
-    from pytest_rlregress.commands.environments import indexes
+    from pytest_rlregress.commands.environments.uv import read_settings
 
-    variables = {**os.environ, **indexes.read_settings(os.environ)}
+    variables = {**os.environ, **read_settings(os.environ)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "test_nothing.py").write_text(TEST)

@@ -64,7 +64,7 @@ class Verdict(StrEnum):
 _RANKS = {
     **{verdict.value: verdict.rank for verdict in Verdict},
     **dict.fromkeys(("passed", "xfailed", "xpassed"), Rank.GOOD),  # where xfail is strict, pytest's word is "failed"
-    **dict.fromkeys(("failed", "error"), Rank.FAILING),
+    **dict.fromkeys(("failed", "error", "uncollected"), Rank.FAILING),  # the last: a file that cannot be imported
 }
 
 

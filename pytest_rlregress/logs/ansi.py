@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from pathlib import Path
 
-#: A control sequence, an operating system command (such as a window's title), or any other escape.
-SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
-_SEQUENCE = re.compile(SEQUENCE)
-
-
-def stripped(text: str) -> str:
-    """Return a text without escape sequences."""
-    return _SEQUENCE.sub("", text)
+from pytest_rlregress.util.text import strip_escapes
 
 
 def plain(data: bytes) -> str:
     """Text of a log without escape sequences."""
-    return stripped(data.decode(errors="replace"))
+    return strip_escapes(data.decode(errors="replace"))
 
 
 def read(path: Path, offset: int, limit: int) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_rlregress.logs.ansi import SEQUENCE
+from pytest_rlregress.util.text import SEQUENCE
 
 _LONGEST, _LONGEST_RUN_TOGETHER = 8000, 100_000
 # Also where the escape character got lost on the way, or is written out: logs of CI, of notebooks, of syslog.

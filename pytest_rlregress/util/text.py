@@ -6,6 +6,15 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
+#: A terminal's control sequence, an operating system command (such as a window's title), or any other escape.
+SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
+_SEQUENCE = re.compile(SEQUENCE)
+
+
+def strip_escapes(text: str) -> str:
+    """Return a text without escape sequences."""
+    return _SEQUENCE.sub("", text)
+
 
 def on_one_line(text: str) -> str:
     """Return a message without the line breaks that its writer wrapped it with."""
@@ -49,6 +58,11 @@ def _backticks(text: str) -> int:
 def plural(count: int, noun: str) -> str:
     """Write a number with its noun: ``1 run``, ``2 runs``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def join_some(names: Sequence[str]) -> str:
+    """Name the first three of some, and count the others."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def clean(text: str) -> str:

@@ -3,9 +3,9 @@
 In the order of a bisect:
 
 ``bisect_command``  the options, what the exit codes mean, and which kind is asked for
-``kinds``           which release of one package, or which of many changed packages; builds the answer
+``releases``        which release of one package; what every kind holds fixed, and how its answer is built
+``locks``           which of many upgrades between two locks
 ``checkout``        which commit of a checkout, in a worktree of its own
-``needs``           what environments hold: what the tests need of this one, found out by running them here once
 ``follow``          the test that is good at one end and bad at the other, and where between them it flips
 ``answer``          the answer, told in sentences and sections
 

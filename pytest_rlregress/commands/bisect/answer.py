@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_rlregress.commands.trials.document import (
+from pytest_rlregress.commands.trials.trial import RunContext, TrialSummary, list_trials, list_where
+from pytest_rlregress.util.document import (
     MANY,
     Document,
-    RunContext,
     Section,
-    TrialSummary,
     excerpt,
     join_names,
     list_lines,
-    list_trials,
-    list_where,
     one_line,
     quote_command,
     redact,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytest_rlregress.commands.trials import options
-
-if TYPE_CHECKING:
-    from pytest_rlregress.commands.bisect.answer import Answer
-    from pytest_rlregress.commands.trials.document import Progress
+from pytest_rlregress.commands.bisect import checkout, locks, releases
+from pytest_rlregress.commands.bisect.answer import Answer, tell
+from pytest_rlregress.commands.environments import RequestError
+from pytest_rlregress.commands.trials import context
+from pytest_rlregress.commands.trials.trial import Progress
 
 _MANUAL = """\
 three kinds:
@@ -47,9 +47,9 @@ def declare(commands: Any) -> None:
     parser.add_argument("words", nargs="*", metavar="[PACKAGE] TEST", help="what is bisected, and the test")
     _ends(parser.add_argument_group("the ends"))
     trials = parser.add_argument_group("trials")
-    options.declare_trials(trials, timeout=1800)
+    context.declare_trials(trials, timeout=1800)
     _environments(parser.add_argument_group("environments"))
-    options.declare_answer(parser.add_argument_group("the answer"))
+    context.declare_answer(parser.add_argument_group("the answer"))
     parser.set_defaults(run=run)
 
 
@@ -74,28 +74,20 @@ def _environments(group: Any) -> None:
     group.add_argument(
         "--no-deps", action="store_true", help="move nothing but PACKAGE, whatever it and others require"
     )
-    options.declare_environments(group)
+    context.declare_environments(group)
 
 
 def run(asked: argparse.Namespace) -> int:
     """Bisect, print the answer; returns the exit code."""
-    # All that it takes: not for those who ask for another command.
-    from pytest_rlregress.commands.bisect.answer import tell
-    from pytest_rlregress.commands.trials.context import run_request
-
-    return run_request(asked, lambda progress: tell(_find_answer(asked, progress)))
+    return context.run_request(asked, lambda progress: tell(_find_answer(asked, progress)))
 
 
 def _find_answer(asked: argparse.Namespace, progress: Progress) -> Answer:
     """Find which kind is asked for, and its answer."""
-    from pytest_rlregress.commands.bisect import checkout, kinds
-    from pytest_rlregress.commands.environments import RequestError
-    from pytest_rlregress.commands.trials.context import open_context
-
     ways = {
-        "--good and --bad": (kinds.bisect_releases, asked.good, asked.bad),
-        "--good-lock and --bad-lock": (kinds.bisect_locks, asked.good_lock, asked.bad_lock),
-        "--from-record and --to-record": (kinds.bisect_locks, asked.from_record, asked.to_record),
+        "--good and --bad": (releases.bisect_releases, asked.good, asked.bad),
+        "--good-lock and --bad-lock": (locks.bisect_locks, asked.good_lock, asked.bad_lock),
+        "--from-record and --to-record": (locks.bisect_locks, asked.from_record, asked.to_record),
         "--revisions and --repo": (checkout.bisect_commits, asked.revisions, asked.repo),
     }
     chosen = [way for way, (_, *ends) in ways.items() if any(ends)]
@@ -105,9 +97,9 @@ def _find_answer(asked: argparse.Namespace, progress: Progress) -> Answer:
     if asked.good and not asked.words:
         raise RequestError("name the package that --good and --bad are releases of: rlregress bisect PACKAGE … TEST")
     if asked.from_record and not tests:
-        tests = [kinds.find_flipped_test(asked.from_record, asked.to_record)]
+        tests = [locks.find_flipped_test(asked.from_record, asked.to_record)]
         progress.say(f"went from good to bad: {tests[0]}")
     if not tests:
         raise RequestError("name the test: a documented failure (rlregress list), a file or a node id")
-    with open_context(asked, tests, progress) as context:
-        return ways[chosen[0]][0](context)
+    with context.open_context(asked, tests, progress) as opened:
+        return ways[chosen[0]][0](opened)

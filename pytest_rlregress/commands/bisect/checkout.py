@@ -17,8 +17,14 @@ from packaging.utils import canonicalize_name
 
 from pytest_rlregress.commands.bisect.answer import Answer
 from pytest_rlregress.commands.bisect.follow import FollowedTest, OrderedCandidates, find_first_bad
-from pytest_rlregress.commands.bisect.kinds import Found, build_command, find_answer
-from pytest_rlregress.commands.bisect.needs import Needs, find_needs, select_contents
+from pytest_rlregress.commands.bisect.releases import (
+    Found,
+    Needs,
+    build_command,
+    find_answer,
+    find_needs,
+    select_contents,
+)
 from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.environment import Environment, Environments
 from pytest_rlregress.commands.environments.uv import Unbuildable
@@ -66,7 +72,7 @@ def bisect_commits(context: TrialContext) -> Answer:
         moved = request != context.request or Path.cwd().is_relative_to(top)
         # So pytest finds the commit's ini file, and by its ``pythonpath`` the commit's code.
         with chdir(path / project if moved else Path.cwd()):
-            return find_answer(context, held, ends, key, find, builder, request)
+            return find_answer(context, held, ends, key, find, builder.build, request)
 
 
 class Commit(NamedTuple):
@@ -189,7 +195,7 @@ def check_out(path: Path, commit: str) -> None:
 
 @dataclass(frozen=True)
 class CommitBuilder:
-    """Builds environments of commits. A runner takes this for its environments."""
+    """Builds environments of commits."""
 
     environments: Environments
     top: Path  # the user's checkout

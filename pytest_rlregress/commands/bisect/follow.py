@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pytest_rlregress.commands.bisect.answer import Culprit, Endpoint, NotFound, Untested
-from pytest_rlregress.commands.trials import search
-from pytest_rlregress.commands.trials.document import TrialSummary
-from pytest_rlregress.commands.trials.failure_comparison import (
-    TrialResult,
-    classify_trial,
-    describe,
-    find_observation,
-)
-from pytest_rlregress.commands.trials.pytest_run import Observation
-from pytest_rlregress.commands.trials.search import NotMonotone, State
-from pytest_rlregress.commands.trials.trial import Candidate, Trial, TrialRunner, summarize_tests, summarize_trial
-from pytest_rlregress.commands.trials.trial_plugin import GOOD_VERDICTS
+from pytest_rlregress.commands.trials.pytest_run import TrialRun
+from pytest_rlregress.commands.trials.trial import Candidate, Trial, TrialRunner, TrialSummary
+from pytest_rlregress.failures.observations import Observation, describe, find_first_line, is_failing, is_same_failure
+from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.stack.locks import differences
+from pytest_rlregress.util import search
+from pytest_rlregress.util.search import NotMonotone, State
 from pytest_rlregress.util.text import plural
 
 
@@ -28,6 +24,13 @@ class NoAnswer(Exception):
     def __init__(self, why: NotFound) -> None:
         super().__init__(why.kind)
         self.why = why
+
+
+class TrialResult(NamedTuple):
+    """What a candidate, or one run of it, is to one test, and why in one line."""
+
+    state: State
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,12 @@ class FollowedTest:
     def summarize(self, trial: Trial) -> TrialSummary:
         """Summarize a trial in one line."""
         found = self.classify(trial)
-        return summarize_trial(trial, self.test, found.state, found.reason if found.state is State.UNKNOWN else "")
+        return trial.summarize(found.state, found.reason if found.state is State.UNKNOWN else "", self.test)
 
     def describe(self, candidate: Candidate, label: str) -> Endpoint:
         """Describe the test as it was at a candidate."""
         trial, point = self.runner.find_trial(candidate), Endpoint(label, candidate.day, title=candidate.title)
-        observation = find_observation(trial.runs[0], self.test) if trial is not None and trial.runs else None
+        observation = trial.runs[0].find(self.test) if trial is not None and trial.runs else None
         if observation is None:
             return point
         return replace(point, verdict=observation.verdict, text=observation.text or observation.outcome.message)
@@ -95,7 +98,7 @@ def find_flipping_test(good: Trial, bad: Trial, runner: TrialRunner) -> Followed
     flips = [test for test, pair in found.items() if _flips(pair)]
     run = bad.runs[0]
     for test in _put_reproduces_first(flips, run.observations):
-        reference = find_observation(run, test)
+        reference = run.find(test)
         assert reference is not None
         ends = good, bad
         before, after = (classify_trial(one, test, reference, run.hardware) for one in ends)
@@ -144,7 +147,7 @@ def summarize_end(trial: Trial) -> TrialSummary:
     """Summarize an end in one line: its tests by what came out of them."""
     states = {classify_trial(trial, test, None).state for test in list_tests(trial)}
     state = next((one for one in (State.BAD, State.GOOD) if one in states), State.UNKNOWN)
-    return summarize_tests(trial, state, trial.why_none)
+    return trial.summarize(state, trial.why_none)
 
 
 def describe_end(candidate: Candidate, trial: Trial | None) -> Endpoint:
@@ -154,7 +157,7 @@ def describe_end(candidate: Candidate, trial: Trial | None) -> Endpoint:
     verdict = summarize_end(trial).verdict
     if trial.trouble:
         return Endpoint(candidate.label, verdict=verdict, conflict=trial.conflict or trial.trouble)
-    seen = (one for run in trial.runs for one in run.observations.values() if one.verdict not in GOOD_VERDICTS)
+    seen = (one for run in trial.runs for one in run.observations.values() if rank(one.verdict) is not Rank.GOOD)
     found = [*{one.test: one for one in seen}.values()]
     text = trial.why_none
     if found:
@@ -218,3 +221,54 @@ def _make_culprit(
         moved=tuple(str(one) for one in moved if one.name != among.name),
         skipped=tuple(one for at, one in untested.items() if at not in between),
     )
+
+
+# -- good or bad -------------------------------------------------------------------------------------------------------
+
+
+def classify_trial(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
+    """Say whether one test, by its key, is good or bad in all runs of a trial, as ``compare_with_bad_end`` does."""
+    if trial.trouble:
+        return TrialResult(State.UNKNOWN, trial.trouble)
+    runs = ((run.find(test), run) for run in trial.runs)
+    return combine_runs([compare_with_bad_end(seen, run, bad, hardware) for seen, run in runs])
+
+
+def compare_with_bad_end(
+    observation: Observation | None, run: TrialRun, bad: Observation | None, hardware: str = ""
+) -> TrialResult:
+    """Compare a test in a run with the bad end: is it good, or bad in the same way?
+
+    Args:
+        observation: The test in the run; None if it was not seen there.
+        run: The run.
+        bad: The test at the bad end; None while the ends are being proven: any failure is bad then.
+        hardware: What the bad end ran on; "" if not known.
+    """
+    if observation is None:
+        stopped = (f"was not run: {describe(one)}" for one in run.observations.values() if one.verdict == "uncollected")
+        return TrialResult(State.UNKNOWN, run.trouble or next(stopped, "no such test here"))
+    if hardware and run.hardware and run.hardware != hardware:
+        return TrialResult(State.UNKNOWN, f"hardware changed: {run.hardware}, the bad end ran on {hardware}")
+    if rank(observation.verdict) is Rank.NOTHING:
+        return TrialResult(State.UNKNOWN, f"did not run: {find_first_line(observation.outcome.message) or 'skipped'}")
+    line = describe(observation)
+    if not is_failing(observation):
+        return TrialResult(State.GOOD, line)
+    if observation.outcome.message.startswith("could not be contained: "):
+        return TrialResult(State.UNKNOWN, line)
+    if bad is None or is_same_failure(observation, bad):
+        return TrialResult(State.BAD, line)
+    return TrialResult(State.UNKNOWN, f"fails otherwise: {line}")
+
+
+def combine_runs(states: Sequence[TrialResult]) -> TrialResult:
+    """Combine repeated runs: what all of them say, else unknown, with the counts."""
+    counts = Counter(state for state, _ in states)
+    if len(counts) == 1:
+        return states[0]
+    if not counts:
+        return TrialResult(State.UNKNOWN, "was not run")
+    counted = ", ".join(f"{counts[state]} {state.value}" for state in State if counts[state])
+    reason = next((f" ({reason})" for state, reason in states if state is State.UNKNOWN), "")
+    return TrialResult(State.UNKNOWN, f"flaky: {counted} of {len(states)}{reason}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import configparser
 import errno
 import os
 import re
 import shutil
 import subprocess
+import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +29,12 @@ _NOT_OURS = frozenset(
 )
 # A build such as 2.13.0+cpu, which only an index of PyTorch's own has; uv knows these by the label.
 _NO_SUCH_BUILD = re.compile(r"no version of \S+==[\w.]+\+(cpu|cu\d+|rocm[\d.]+|xpu)\b")
+# What says in uv's variables or files where packages come from.
+_INDEXES_OF_UV = {
+    *("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"),
+    *("index", "index-url", "extra-index-url", "no-index"),
+}
+_TRUE = ("y", "yes", "t", "true", "on", "1")
 _WRITTEN = ("out.txt", "pylock.release.toml")
 _DISK_FULL = re.compile(rf"\(os error ({errno.ENOSPC}|{errno.EDQUOT})\)")
 
@@ -160,3 +169,89 @@ def _find_uv() -> str:
     if found := shutil.which("uv"):
         return found
     raise RequestError("uv is needed to build environments, and is not installed here: pip install uv")
+
+
+# -- where packages come from ----------------------------------------------------------------------------------------
+
+
+def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Read what pip is configured with, in variables or files, as variables by which uv uses the same.
+
+    What uv has of its own is left out. The indexes are taken together, from uv or from pip: one's default with the
+    other's extras is what nobody configured. So are the links.
+
+    Raises:
+        RequestError: A file of theirs cannot be read.
+    """
+    of_pip, of_uv, variables = _read_pip(environ), _list_known_to_uv(environ), {}
+    if not of_uv & _INDEXES_OF_UV:
+        if of_pip.get("no-index", "").lower() in _TRUE:
+            variables["UV_DEFAULT_INDEX"] = "file:///nonexistent"  # uv has no variable for --no-index
+        else:
+            if url := of_pip.get("index-url", "").strip():
+                variables["UV_DEFAULT_INDEX"] = url
+            if more := of_pip.get("extra-index-url", "").split():
+                variables |= {"UV_INDEX": " ".join(more), "UV_INDEX_STRATEGY": "unsafe-best-match"}
+    # pip passes over a folder that is not there, uv ends with an error.
+    places = map(os.path.expanduser, of_pip.get("find-links", "").split())
+    links = [place for place in places if "://" in place or os.path.exists(place)]
+    if links and not of_uv & {"UV_FIND_LINKS", "find-links"}:
+        variables["UV_FIND_LINKS"] = ",".join(links)
+    if of_pip.get("cert") and "SSL_CERT_FILE" not in of_uv:
+        variables["SSL_CERT_FILE"] = of_pip["cert"].strip()
+    return variables
+
+
+def _list_known_to_uv(environ: Mapping[str, str]) -> set[str]:
+    """List what uv has of its own: variables, and the keys of its files, the user's and the first of the system's.
+
+    https://docs.astral.sh/uv/concepts/configuration-files
+    """
+    user, *system = (Path(folder, "uv/uv.toml") for folder in (*_list_config_folders(environ), "/etc"))
+    files = [file for file in (user, next(filter(Path.is_file, system), user)) if file.is_file()]
+    if environ.get("UV_NO_CONFIG"):
+        files = []
+    elif named := environ.get("UV_CONFIG_FILE"):
+        files = [Path(named)]
+    known = {name for name, value in environ.items() if value}
+    for file in files:
+        try:
+            whole = tomllib.loads(file.read_text(encoding="utf-8"))
+            known |= {*whole, *whole.get("pip", {})}
+        except (OSError, ValueError) as error:
+            raise RequestError(f"{file}: no configuration that uv could read: {error}") from None
+    return known
+
+
+def _read_pip(environ: Mapping[str, str]) -> dict[str, str]:
+    """Read what ``pip install`` is configured with: the nearest source of each setting is its only one.
+
+    https://pip.pypa.io/en/stable/topics/configuration/#location
+    """
+    named = environ.get("PIP_CONFIG_FILE", "")
+    user, *shared = (Path(folder, "pip/pip.conf") for folder in _list_config_folders(environ))
+    of_user = [Path(environ.get("HOME") or Path.home(), ".pip/pip.conf"), user]
+    files = [*shared, Path("/etc/pip.conf"), *of_user, Path(sys.prefix, "pip.conf")]  # the nearest comes last
+    if os.path.exists(named):  # takes the place of the user's: https://github.com/pypa/pip/issues/10643
+        files = [*(file for file in files if file not in of_user), Path(named)]
+    parser = configparser.RawConfigParser()
+    parser.optionxform = lambda key: key.lower().replace("_", "-")  # type: ignore[assignment,method-assign]
+    try:
+        parser.read([] if named == os.devnull else files, encoding="utf-8")
+    except (ValueError, configparser.Error) as error:
+        raise RequestError(f"no configuration that pip could read: {on_one_line(str(error))}") from None
+    found = {
+        key: value for part in ("global", "install") if parser.has_section(part) for key, value in parser[part].items()
+    }
+    variables = {
+        name[4:].lower().replace("_", "-"): value
+        for name, value in environ.items()
+        if name.startswith("PIP_") and value
+    }
+    return found | variables
+
+
+def _list_config_folders(environ: Mapping[str, str]) -> list[str]:
+    """List the folders of the user's and then the system's configurations."""
+    user = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or Path.home(), ".config")
+    return [user, *filter(None, (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep))]

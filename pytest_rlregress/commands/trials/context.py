@@ -1,4 +1,4 @@
-"""What every command with trials works with: tests that were named, where packages come from, where things are kept."""
+"""What every command with trials works with: its options, the tests that were named, where packages come from."""
 
 from __future__ import annotations
 
@@ -19,19 +19,62 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.environments import RequestError, indexes
-from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.trials.document import Document, Progress, to_json, to_markdown, to_text
+from pytest_rlregress.commands.environments import RequestError
+from pytest_rlregress.commands.environments.environment import Environment, Environments
+from pytest_rlregress.commands.environments.uv import read_settings
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.trial import FORMAT, Builder, TrialFolder, TrialRunner
+from pytest_rlregress.commands.trials.trial import FORMAT, Progress, TrialFolder, TrialRunner
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack import locks
-from pytest_rlregress.stack.locks import LockError
+from pytest_rlregress.stack.locks import Lock, LockError
+from pytest_rlregress.util import arguments, cache
+from pytest_rlregress.util.document import Document, to_json, to_markdown, to_text
 from pytest_rlregress.util.git import GitError
 
 # Folders that many distributions and projects have, and that say nothing of whose code is imported.
 _NOBODYS_MODULES = {"__pycache__", "benchmarks", "docs", "examples", "scripts", "test", "tests", "tools"}
+
+
+def declare_trials(group: Any, *, timeout: float, hw: str | None = None) -> None:
+    """Add the options on how tests are run, with these values unless others are given."""
+    catalogue.declare(group)
+    group.add_argument(
+        "--hw",
+        metavar="PROFILE",
+        default=hw,
+        help=f"run the tests as this hardware profile, as pytest --hw does{f' (default: {hw})' if hw else ''}",
+    )
+    group.add_argument(
+        "--repeat", type=arguments.count, default=1, metavar="N", help="runs of each candidate (default: 1)"
+    )
+    group.add_argument(
+        "--timeout",
+        type=arguments.seconds,
+        default=timeout,
+        metavar="SECONDS",
+        help=f"for one run (default: {timeout:g})",
+    )
+    group.add_argument("--pytest", default="", metavar="OPTIONS", help='more options for pytest: --pytest="-k one"')
+    group.add_argument("--fresh", action="store_true", help="forget what was tried before")
+
+
+def declare_environments(group: Any) -> None:
+    """Add the options on environments and where they are kept."""
+    group.add_argument("--no-network", action="store_true", help="use what is cached")
+    group.add_argument(
+        "--cache-dir",
+        type=Path,
+        default=cache.folder(),
+        metavar="DIR",
+        help="the environment and what was tried (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
+    )
+
+
+def declare_answer(group: Any) -> None:
+    """Add the options on where the answer is written to."""
+    group.add_argument("--markdown", type=Path, metavar="FILE", help="also as Markdown, to be pasted into an issue")
+    group.add_argument("--json", type=Path, metavar="FILE", help="also as JSON")
 
 
 @dataclass(frozen=True)
@@ -64,19 +107,24 @@ class TrialContext:
 
     @contextmanager
     def runner(
-        self, key: Mapping[str, Any], builder: Builder | None = None, request: TrialRequest | None = None
+        self,
+        key: Mapping[str, Any],
+        build: Callable[[Lock], Environment] | None = None,
+        request: TrialRequest | None = None,
     ) -> Iterator[TrialRunner]:
         """Make what tries the candidates of this request, with what is known of them from before.
 
         Args:
             key: As of ``open_trials``.
-            builder: What builds environments, where these are not the usual ones.
+            build: What builds the environment of a lock, where it is not the usual one.
             request: The tests, where they are not run from where they were named.
         """
         with self.open_trials(key) as folder:
             self.progress.report_known(len(folder.trials))
             limits = {"repeat": self.options.repeat, "timeout": self.options.timeout}
-            yield TrialRunner(builder or self.environments, folder, request or self.request, self.progress, **limits)
+            yield TrialRunner(
+                build or self.environments.build, folder, request or self.request, self.progress, **limits
+            )
 
 
 def run_request(options: argparse.Namespace, find: Callable[[Progress], Document]) -> int:
@@ -118,7 +166,7 @@ def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Pr
     request = _make_request(tests, options, known)
     environments = Environments(
         options.cache_dir / "environments",
-        settings=indexes.read_settings(os.environ),
+        settings=read_settings(os.environ),
         offline=options.no_network,
     )
     try:

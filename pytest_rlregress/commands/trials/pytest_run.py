@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
 
-from pytest_rlregress.commands.trials import import_recorder, trial_plugin
-from pytest_rlregress.commands.trials.trial_plugin import GOOD_VERDICTS
-from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.commands.trials import trial_plugin
+from pytest_rlregress.failures.observations import Observation
+from pytest_rlregress.failures.verdicts import Outcome, Rank, rank
 from pytest_rlregress.hardware.matching import gib
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.record_types import Record, RecordedTest
@@ -51,24 +52,6 @@ class TrialRequest:
     finds_needs: bool = False  # tests that say what they need are not run, the imports of the others are recorded
 
 
-@dataclass(frozen=True)
-class Observation:
-    """One test as seen in one run.
-
-    Its key is the same in every environment: ``batch/test_x.py::test_y[a]`` for a shipped scenario, else pytest's node
-    id. Without a side its verdict is ``passed``, ``failed``, ``crashed``, ``hung``, ``unavailable`` (skipped),
-    ``blocked`` or ``uncollected`` (its file could not be imported).
-    """
-
-    test: str
-    outcome: Outcome
-    verdict: str
-    text: str = ""  # the report's where it failed, or what came out where that was documented
-    failure: str = ""  # id of the documented failure whose side it is
-    side: str = ""  # ``reproduces`` or ``guards``
-    named: tuple[str, ...] = ()  # ids of the documented failures that what came out looks like
-
-
 class TrialRun(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """One pytest run in an environment."""
 
@@ -83,6 +66,11 @@ class TrialRun(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         """Every test seen, by its key."""
         tests = self.record.results.tests if self.record else ()
         return {test.name: _observe(test, test.extra.outcome) for test in tests if test.extra.outcome is not None}
+
+    def find(self, test: str) -> Observation | None:
+        """Find a test; else what kept it from being run: its file, or a conftest file, that cannot be imported."""
+        conftests = (one for one in self.observations.values() if one.test.endswith("conftest.py"))
+        return self.observations.get(test) or self.observations.get(test.partition("::")[0]) or next(conftests, None)
 
     @property
     def hardware(self) -> str:
@@ -105,7 +93,7 @@ def _observe(test: RecordedTest, outcome: Outcome) -> Observation:
         verdict = "uncollected"
     elif outcome.phase == "teardown":
         verdict = "failed"
-    text = "" if verdict in GOOD_VERDICTS else test.trace
+    text = "" if rank(verdict) is Rank.GOOD else test.trace
     named = tuple(filter(None, extra.named.split(",")))
     return Observation(test.name, outcome, verdict, text, extra.failure, extra.side, named)
 
@@ -133,7 +121,7 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
         asked.write_text(json.dumps({**about_run, "tests": tests, "parent": os.getpid()}))
         variables = make_variables(binaries)
         if request.finds_needs:
-            shutil.copyfile(import_recorder.__file__, folder / "sitecustomize.py")
+            write_recorder(folder)
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, [name, variables.get("PYTHONPATH")]))
         # The environment's pytest as its script does: ``-m pytest`` would put this folder before the packages. Without
         # the plugin that has the cache pytest knows no --ff, which the user's configuration may give.
@@ -157,7 +145,7 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
                 say(f"stopping the run: its tests have {STOP_SECONDS:g} s to be torn down")
                 _stop(process)
         output = printed.read_text(errors="replace")[-_LAST_LINES:]
-        needed, imported = folder / trial_plugin.NEEDED, folder / import_recorder.RECORD
+        needed, imported = folder / trial_plugin.NEEDED, folder / "imported"
         files = imported.read_text("utf-8", "surrogateescape").splitlines() if imported.exists() else []
         found = TrialRun(
             _read_record(records),
@@ -233,3 +221,45 @@ def _explain_exit(code: int, found: TrialRun, output: str, request: TrialRequest
     last = lines[-1] if lines else "nothing was printed"
     said = ["".join(reason) for reason in _REASON.findall(output)]
     return f"pytest ran no test: {said[-1]}" if said else f"pytest ended with exit code {code}: {last}"
+
+
+def write_recorder(folder: Path) -> None:
+    """Write the module by which Python processes that have the folder on their PYTHONPATH record their imports.
+
+    https://docs.python.org/3/library/site.html#module-sitecustomize
+    """
+    source = f"from __future__ import annotations\n\n{inspect.getsource(_record_imports)}\n_record_imports(__file__)\n"
+    (folder / "sitecustomize.py").write_text(source)
+
+
+def _record_imports(file: str) -> None:
+    """Record the files of the modules that this process and its forks import from now on; stands alone.
+
+    Their paths are written beside the file, a line each; several times where several processes import them.
+    """
+    import sys
+    from contextlib import suppress
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+    from pathlib import Path
+
+    record = Path(file).with_name("imported")
+    seen: set[str] = set()
+
+    def note(event: str, args: tuple[Any, ...]) -> None:
+        # Modules of Python code are executed; of extension modules the event "import" names the file.
+        if event == "exec":
+            code = args[0]
+            imported = code.co_filename if getattr(code, "co_name", "") == "<module>" else None
+        else:
+            imported = args[1] if event == "import" else None
+        if isinstance(imported, str) and imported not in seen:
+            seen.add(imported)
+            # Opened each time: a test may close any descriptor. What is raised here would stop the import.
+            with suppress(OSError, ValueError), open(record, "a", encoding="utf-8", errors="surrogateescape") as out:
+                out.write(f"{imported}\n")
+
+    hidden = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if entry != str(record.parent)])
+    if hidden is not None and hidden.loader is not None:  # the environment's own, which this one hides
+        hidden.loader.exec_module(module_from_spec(hidden))
+    sys.addaudithook(note)

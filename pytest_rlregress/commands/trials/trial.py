@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import json
+import platform
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TextIO
 
 import msgspec
 
-from pytest_rlregress.commands.environments import RequestError, requirements
+from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.environment import Environment
-from pytest_rlregress.commands.environments.requirements import Requirements, UpgradeUnits
 from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.commands.trials import pytest_run
-from pytest_rlregress.commands.trials.document import Progress, TrialSummary, join_some
 from pytest_rlregress.commands.trials.pytest_run import TrialRun
-from pytest_rlregress.commands.trials.search import State, Units
-from pytest_rlregress.stack.locks import Lock, PackageChange, differences
+from pytest_rlregress.stack.locks import Lock, differences
 from pytest_rlregress.util import files
+from pytest_rlregress.util.document import Section, quote_command, redact, tabulate, unbroken
+from pytest_rlregress.util.search import State
+from pytest_rlregress.util.text import join_some, plural
+from pytest_rlregress.util.units import format_duration
 
 #: The form of a trial's file: part of what tells requests from each other.
 FORMAT = 6
+
+
+@dataclass(frozen=True)
+class TrialSummary:
+    """A trial in one line."""
+
+    label: str  # the candidate in words
+    state: State
+    verdict: str  # several where repeats differ; "" where there was no run
+    seconds: float  # to build its environment and run its tests
+    runs: int = 1
+    reason: str = ""  # why it is unknown
 
 
 class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,19 +65,12 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
         """Why it says nothing of its tests, or not of all: what keeps it from being built, or a run from its end."""
         return self.trouble or next((run.trouble for run in self.runs if run.trouble), "")
 
-
-def summarize_trial(trial: Trial, test: str, state: State, reason: str = "") -> TrialSummary:
-    """Summarize a trial in one line, about the test of that key."""
-    seen = [run.observations[test].verdict for run in trial.runs if test in run.observations]
-    words = [word if seen.count(word) == len(seen) else f"{seen.count(word)} {word}" for word in dict.fromkeys(seen)]
-    return TrialSummary(trial.label, state, ", ".join(words), trial.seconds, len(trial.runs), reason)
-
-
-def summarize_tests(trial: Trial, state: State, reason: str) -> TrialSummary:
-    """Summarize a trial in one line, its tests by what came out of them."""
-    counts = Counter(one.verdict for run in trial.runs for one in run.observations.values())
-    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    return TrialSummary(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
+    def summarize(self, state: State, reason: str = "", test: str = "") -> TrialSummary:
+        """Summarize it in one line, by the verdicts of the test of that key, or of all of its tests."""
+        verdicts = [one.verdict for run in self.runs for one in run.observations.values() if test in ("", one.test)]
+        counts = Counter(verdicts).items()
+        words = (word if test and count == len(verdicts) else f"{count} {word}" for word, count in counts)
+        return TrialSummary(self.label, state, ", ".join(words), self.seconds, len(self.runs), reason)
 
 
 class TrialFolder:
@@ -126,19 +134,16 @@ class Candidate:
     title: str = ""  # of a commit its subject
 
 
-class Builder(Protocol):
-    """Builds environments."""
-
-    def build(self, lock: Lock) -> Environment:
-        """Build a lock's environment; raises Unbuildable, or RequestError where the disk is full."""
-
-
 class TrialRunner:
-    """Tries candidates for the tests of one request; ``timeout`` are the seconds that one run may take."""
+    """Tries candidates for the tests of one request.
+
+    ``build`` builds the environment of a lock, or raises Unbuildable, or RequestError where the disk is full.
+    ``timeout`` are the seconds that one run may take.
+    """
 
     def __init__(
         self,
-        environments: Builder,
+        build: Callable[[Lock], Environment],
         folder: TrialFolder,
         request: pytest_run.TrialRequest,
         progress: Progress,
@@ -146,13 +151,17 @@ class TrialRunner:
         repeat: int,
         timeout: float,
     ) -> None:
-        self._environments, self._folder, self._request = environments, folder, request
+        self._build, self._folder, self._request = build, folder, request
         self.progress, self._repeat, self._timeout = progress, repeat, timeout
         self._known = dict(folder.trials)
-        #: What the trials took that are known from before.
-        self.seconds_before = sum(trial.seconds for trial in folder.trials.values())
+        self._seconds_before = sum(trial.seconds for trial in folder.trials.values())
         #: Every trial of this request, in the order in which they were asked for.
         self.trials: dict[str, Trial] = {}
+
+    @property
+    def seconds(self) -> float:
+        """What all of it took until now, trials that are known from before included."""
+        return self._seconds_before + self.progress.elapsed
 
     def run_only(self, tests: Iterable[str]) -> None:
         """Run only these tests from now on."""
@@ -185,7 +194,7 @@ class TrialRunner:
         self.progress.set_activity(candidate.label)
         try:
             lock = candidate.lock()
-            environment = self._environments.build(lock)
+            environment = self._build(lock)
         except Unbuildable as error:
             seconds = time.monotonic() - begun
             return Trial(candidate.label, trouble=str(error), build_seconds=seconds, conflict=error.conflict)
@@ -196,51 +205,95 @@ class TrialRunner:
         return Trial(candidate.label, lock, runs, "", built, tuple(map(str, moved)))
 
 
-@dataclass(frozen=True)
-class LockChanges:
-    """The packages that changed between two locks."""
-
-    before: Lock
-    after: Lock
-    labels: tuple[str, str]  # both in words: ``the good lock``
-
-    @cached_property
-    def by_name(self) -> Mapping[str, PackageChange]:
-        """Every package that differs."""
-        return {change.name: change for change in differences(self.before, self.after)}
-
-    def apply(self, names: Iterable[str]) -> Lock:
-        """Return the lock of before with these packages as in the other one."""
-        return self.before.having({name: self.after.lines.get(name) for name in names})
-
-    def candidate(self, names: Iterable[str]) -> Candidate:
-        """Return the lock of before with these packages as in the other one, to be tried."""
-        chosen, changed = sorted(names), len(self.by_name)
-        lock = self.apply(chosen)
-        label = f"{len(chosen)} of {changed} upgrades ({lock.digest[:6]}): {join_some(chosen)}"
-        label = {0: self.labels[0], changed: self.labels[1]}.get(len(chosen), label)
-        return Candidate(label, lambda: lock, self.before, frozenset(chosen))
+# -- how it is told ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Upgrades:
-    """The packages that changed between two locks, in units: packages that can only be moved together."""
+class RunContext:
+    """The Python, the platform and the packages that all trials had in common."""
 
-    locks: LockChanges
-    units: UpgradeUnits
+    python: str
+    platform: str  # ``Linux x86_64, glibc 2.39``
+    hardware: str  # the profile and the devices
+    held: Mapping[str, str] = field(default_factory=dict)  # versions of the stack's components that stayed the same
+    left_out: tuple[str, ...] = ()  # what of this environment the trials' environments did not have, in words
 
-    def names(self, units: Iterable[str]) -> list[str]:
-        """Return the packages of some units and of those that they need."""
-        closed = {need for unit in units for need in (unit, *self.units.needs.get(unit, ()))}
-        return sorted(name for unit in closed for name in self.units.members[unit])
-
-    def candidate(self, units: Units) -> Candidate:
-        """Return the lock of before with these units as in the other one, to be tried."""
-        return self.locks.candidate(self.names(units))
+    @classmethod
+    def here(cls, hardware: str, held: Mapping[str, str] | None = None, left_out: tuple[str, ...] = ()) -> RunContext:
+        """Describe this Python and this platform, and what was held fixed."""
+        where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
+        return cls(platform.python_version(), where, hardware, held or {}, left_out)
 
 
-def group_upgrades(locks: LockChanges, requires: tuple[Requirements, Requirements]) -> Upgrades:
-    """Group what changed into units, by what the packages of either lock require of each other."""
-    both = zip((locks.before, locks.after), requires, strict=True)
-    ends = (({name: lock.version(name) or "" for name in lock.lines}, some) for lock, some in both)
-    return Upgrades(locks, requirements.group_changes([*locks.by_name.values()], *ends))
+def list_trials(tried: Sequence[TrialSummary], seconds: float) -> Section:
+    """List every trial, in the order of the trying."""
+    rows = [
+        (str(number), one.label, one.state.value, one.verdict, f"{one.seconds:.1f}", one.reason)
+        for number, one in enumerate(tried, 1)
+    ]
+    runs = plural(sum(one.runs for one in tried), "run")
+    title = f"{plural(len(rows), 'trial')}, {runs}, {format_duration(seconds)} in all"
+    return Section(title, tabulate(rows, ("", "candidate", "is", "verdict", "seconds", "why")), folded=True)
+
+
+def list_where(title: str, context: RunContext) -> Section:
+    """List where it was tried, and what was held fixed there."""
+    rows = {"Python": context.python, "platform": context.platform, "hardware": context.hardware, **context.held}
+    return Section(title, tabulate([*rows.items()]))
+
+
+class Progress:
+    """Reports on standard error: a line for every trial and every note; to a terminal also what is being done.
+
+    Args:
+        stream: Where instead of standard error.
+        clock: Seconds, from any start.
+    """
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream or sys.stderr, clock
+        self._begun, self._number = clock(), 0
+
+    def say(self, text: str) -> None:
+        """Write a line that stays: a note about an environment, a warning."""
+        self.set_activity("")
+        print(redact(text).rstrip("\n"), file=self._stream, flush=True)
+
+    def set_activity(self, doing: str) -> None:
+        """Show on a terminal, until the next line, what is being done; "": nothing."""
+        if self._stream.isatty():
+            self._stream.write(f"\r\x1b[K{f'{unbroken(doing)[:75]} …' if doing else ''}")
+            self._stream.flush()
+
+    def report_known(self, trials: int) -> None:
+        """Report how many trials are known from before."""
+        if trials:
+            self.say(f"{plural(trials, 'trial')} known from before, not tried again")
+
+    def report_trial(self, one: TrialSummary, *, role: str = "", moved: Sequence[str] = ()) -> None:
+        """Report a finished trial.
+
+        Args:
+            one: The trial.
+            role: ``good end`` or ``bad end`` while these are proven.
+            moved: The packages that had to move along.
+        """
+        self._number += 1
+        why = one.reason if one.state is State.UNKNOWN else one.verdict
+        found = f"{one.state.value} ({why})" if why else one.state.value
+        if role and one.verdict:  # which of its tests is followed is not known yet
+            found = one.verdict
+        line = f"[{self._number}] {f'{role}, ' if role else ''}{one.label}: {found} in {format_duration(one.seconds)}"
+        self.say(f"{line}\n    moved along: {join_some(moved)}" if moved else line)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return self._clock() - self._begun
+
+    def report_stop(self, command: Sequence[str]) -> None:
+        """Say how an interrupted request is continued."""
+        self.say(
+            f"stopped after {plural(self._number, 'trial')}, {format_duration(self.elapsed)}; these are kept. "
+            f"To go on from here:\n  {quote_command(command)}"
+        )

@@ -23,7 +23,7 @@ import pytest
 from pytest_rlregress.containment import CHANNEL
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.interface import describe
-from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.failures.verdicts import Outcome, Rank, rank
 from pytest_rlregress.harness import items as harness_items
 from pytest_rlregress.harness import session
 from pytest_rlregress.harness.collection import CONTAINED, stable_id
@@ -34,8 +34,6 @@ from pytest_rlregress.stack import locks
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.processes import end_with_parent
 
-#: Verdicts of a test that came out well.
-GOOD_VERDICTS = frozenset({"passed", "held", "absent"})
 #: Beside the request: the folder of the record, and what the tests say they need, which a run of none has no record of.
 RECORDS, NEEDED = "records", "needed.json"
 #: Characters kept of a log, from its end.
@@ -167,7 +165,7 @@ class TrialPlugin:
                     _add(report, outcome)
         elif report.when == "call" or not report.passed:
             outcome, named = item.stash[CONCLUDED]
-            if read_properties(report).get("verdict", outcome.kind) in GOOD_VERDICTS:
+            if rank(read_properties(report).get("verdict", outcome.kind)) is Rank.GOOD:
                 self._good.add(report.nodeid)
             _add(report, outcome, ",".join(named))
 

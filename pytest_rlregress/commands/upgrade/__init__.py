@@ -4,8 +4,7 @@ In the order of a preview:
 
 ``upgrade_command``  the options, and what the exit codes mean
 ``preview``          the upgrade is planned, built, tried; the largest safe set; the answer
-``plan``             what is asked for, and what moves
-``request``          what an upgrade has to respect, resolved; who forbids what cannot be installed here
+``plan``             what is asked for, resolved; who forbids what cannot be installed here
 ``comparison``       what the tests say before and after: pure
 ``answer``           the answer's parts, told in sentences and sections
 

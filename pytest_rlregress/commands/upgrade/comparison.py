@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pytest_rlregress.commands.trials.failure_comparison import describe, find_observation
-from pytest_rlregress.commands.trials.pytest_run import Observation, TrialRun
+from pytest_rlregress.commands.trials.pytest_run import TrialRun
 from pytest_rlregress.commands.trials.trial import Trial
+from pytest_rlregress.failures.observations import Observation, describe
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.util.text import on_one_line
 
@@ -71,7 +71,7 @@ def compare_trials(before: Trial, after: Trial) -> tuple[VerdictChange, ...]:
 
 def is_driven(effects: Iterable[VerdictChange], *, after: bool) -> bool:
     """Return whether any test said something about the stack, before or after."""
-    return any(_rank(one.after if after else one.before) is not Rank.NOTHING for one in effects)
+    return any(rank(one.after if after else one.before) is not Rank.NOTHING for one in effects)
 
 
 def summarize_effects(effects: Sequence[VerdictChange]) -> tuple[VerdictChange, ...]:
@@ -99,7 +99,7 @@ def list_gone(effects: Iterable[VerdictChange]) -> tuple[str, ...]:
         failure
         for failure, tests in sorted(sides.items())
         if any(one.effect is Effect.ABSENT for one in tests)
-        and not any(_rank(one.after) > Rank.GOOD or one.effect is Effect.LOST for one in tests)
+        and not any(rank(one.after) > Rank.GOOD or one.effect is Effect.LOST for one in tests)
     )
 
 
@@ -109,12 +109,12 @@ def _compare(known: Observation, before: Observation | None, after: Observation 
     found = VerdictChange(known.failure or known.test, known.side or "", was, is_, effect, is_)
     if after is None or effect is Effect.SAME:
         return found
-    reason = on_one_line(after.outcome.message) if _rank(is_) is Rank.NOTHING else describe(after)
+    reason = on_one_line(after.outcome.message) if rank(is_) is Rank.NOTHING else describe(after)
     return replace(found, reason=reason, text=after.text if effect.forbids else "")
 
 
 def _classify(before: str, after: str) -> Effect:
-    was, is_ = _rank(before), _rank(after)
+    was, is_ = rank(before), rank(after)
     if was is Rank.FAILING or before == Verdict.BLOCKED:
         return Effect.BETTER if Rank.NOTHING < is_ < Rank.FAILING else Effect.BAD_BEFORE
     if after == Verdict.BLOCKED:
@@ -132,12 +132,8 @@ def _classify(before: str, after: str) -> Effect:
 
 def _find_worst(runs: Sequence[TrialRun], test: str) -> Observation | None:
     """Find a test in the run in which it was worst; what kept it from being run stands for it."""
-    found = [one for run in runs if (one := find_observation(run, test)) is not None]
-    return max(found, key=lambda one: (one.verdict == Verdict.BLOCKED, _rank(one.verdict)), default=None)
-
-
-def _rank(word: str) -> Rank:
-    return Rank.FAILING if word == "uncollected" else rank(word)
+    found = [one for run in runs if (one := run.find(test)) is not None]
+    return max(found, key=lambda one: (one.verdict == Verdict.BLOCKED, rank(one.verdict)), default=None)
 
 
 def _count(words: Iterable[str]) -> str:

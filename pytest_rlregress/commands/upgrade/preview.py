@@ -10,29 +10,22 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from pytest_rlregress.commands.environments import RequestError, requirements
-from pytest_rlregress.commands.environments.environment import Environment, Environments
+from pytest_rlregress.commands.environments import RequestError
+from pytest_rlregress.commands.environments.environment import Environment
 from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.commands.trials.context import TrialContext, open_context, refuse_shadowed
-from pytest_rlregress.commands.trials.document import Progress, RunContext, TrialSummary, join_some
-from pytest_rlregress.commands.trials.search import NONE, LargestSet, State, Units, next_growth
-from pytest_rlregress.commands.trials.trial import (
-    Candidate,
-    LockChanges,
-    Trial,
-    TrialRunner,
-    Upgrades,
-    group_upgrades,
-    summarize_tests,
-)
+from pytest_rlregress.commands.trials.trial import Candidate, Progress, RunContext, Trial, TrialRunner, TrialSummary
+from pytest_rlregress.commands.trials.upgrades import Upgrades, UpgradeUnits
 from pytest_rlregress.commands.upgrade import comparison
 from pytest_rlregress.commands.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
 from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
 from pytest_rlregress.commands.upgrade.plan import UpgradePlan, list_steps_back, make_plan, split_words
 from pytest_rlregress.failures.catalogue import CatalogueError
+from pytest_rlregress.stack import requirements
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util.files import write_whole
-from pytest_rlregress.util.text import plural
+from pytest_rlregress.util.search import NONE, LargestSet, State, Units, next_growth
+from pytest_rlregress.util.text import join_some, plural
 from pytest_rlregress.util.units import format_duration
 
 
@@ -54,7 +47,7 @@ def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeA
     try:
         with open_context(options, tests, progress) as context:
             plan = make_plan(context, packages)
-            if plan.locks.by_name:
+            if plan.upgrades.by_name:
                 return _try_plan(context, plan)
             return UpgradeAnswer(_describe_request(options), ("rlregress", *options.arguments), stays=plan.stays)
     except CatalogueError as error:
@@ -62,8 +55,8 @@ def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeA
 
 
 def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
-    options, locks, progress = context.options, plan.locks, context.progress
-    changes = locks.by_name
+    options, upgrades, progress = context.options, plan.upgrades, context.progress
+    changes = upgrades.by_name
     asked = [name for name in changes if name in plan.asked or options.all]
     back = list_steps_back(changes.values())
     refuse_shadowed(changes)
@@ -72,22 +65,28 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
     progress.say(f"{plural(len(changes), 'package')} would move: {join_some([str(one) for one in changes.values()])}")
     progress.set_activity("building the environment with the upgrade")
     try:
-        built = context.environments.build(locks.after)
+        built = context.environments.build(upgrades.after)
     except Unbuildable as error:
         raise RequestError(f"the environment with the upgrade cannot be built: {error}") from None
     found = "found" if built.reused else "built"
     progress.say(f"environment {found} after {format_duration(progress.elapsed)}; running the tests here, then in it")
-    builder = _HereAndBeside(context.environments, locks)
-    with context.runner({"before": locks.before.digest, "after": locks.after.digest}, builder) as runner:
-        baseline = Baseline(locks.candidate(()), runner)
-        whole = baseline.compare(locks.candidate(changes))
-        safe_set, safe = None, locks.after if whole.state is State.GOOD and not back else locks.before
+
+    def build(lock: Lock) -> Environment:
+        """Build an environment, but for the one that this command runs in, which is taken as it is."""
+        if lock == upgrades.before:
+            return Environment(Path(sys.prefix), Path(sys.executable), Path(sysconfig.get_path("purelib")), True)
+        return context.environments.build(lock)
+
+    with context.runner({"before": upgrades.before.digest, "after": upgrades.after.digest}, build) as runner:
+        baseline = Baseline(upgrades.candidate(()), runner)
+        whole = baseline.compare(upgrades.candidate(changes))
+        safe_set, safe = None, upgrades.after if whole.state is State.GOOD and not back else upgrades.before
         if options.stepwise and (back or whole.state is not State.GOOD):
             after = requirements.read_requirements(metadata.distributions(path=[str(built.packages)]))
-            safe_set, safe = grow(group_upgrades(locks, (plan.requires, after)), asked, baseline)
+            safe_set, safe = grow(upgrades, upgrades.group((plan.requires, after)), asked, baseline)
         elif whole.state is State.UNKNOWN:
             raise RequestError(f"the tests cannot be run with the upgrade: {whole.reason}")
-        output = options.output if safe != locks.before else None
+        output = options.output if safe != upgrades.before else None
         if output:
             write_whole(output, safe.text)
         return UpgradeAnswer(
@@ -108,26 +107,13 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
             safe_set=safe_set,
             run_context=RunContext.here(baseline.hardware),
             tried=tuple(map(baseline.summarize, runner.trials.values())),
-            seconds=runner.seconds_before + progress.elapsed,
+            seconds=runner.seconds,
             output=str(output or ""),
         )
 
 
 def _describe_request(options: argparse.Namespace) -> str:
     return " ".join([*(["--all"] if options.all else []), *options.words])
-
-
-class _HereAndBeside:
-    """Builds environments beside the one that this command runs in, which is taken as it is."""
-
-    def __init__(self, environments: Environments, locks: LockChanges) -> None:
-        self._environments, self._locks = environments, locks
-
-    def build(self, lock: Lock) -> Environment:
-        """Return the environment of a lock: this one, or one that is built."""
-        if lock == self._locks.before:
-            return Environment(Path(sys.prefix), Path(sys.executable), Path(sysconfig.get_path("purelib")), True)
-        return self._environments.build(lock)
 
 
 @dataclass(frozen=True)
@@ -167,7 +153,7 @@ class Baseline:
         self.hardware = self._trial.runs[0].hardware
 
     def _summarize_here(self, trial: Trial) -> TrialSummary:
-        return summarize_tests(trial, State.UNKNOWN if trial.why_none else State.GOOD, trial.why_none)
+        return trial.summarize(State.UNKNOWN if trial.why_none else State.GOOD, trial.why_none)
 
     def compare(self, candidate: Candidate) -> Tried:
         """Try a set of upgrades, once, and compare it with the environment as it is.
@@ -180,7 +166,7 @@ class Baseline:
     def summarize(self, trial: Trial) -> TrialSummary:
         """Summarize a trial in one line."""
         tried = self._judge(trial)
-        return summarize_tests(trial, tried.state, tried.reason)
+        return trial.summarize(tried.state, tried.reason)
 
     def _judge(self, trial: Trial) -> Tried:
         if not trial.runs:
@@ -205,37 +191,40 @@ def describe_change(change: VerdictChange) -> str:
     return f"{change.name}{side}: {change.before} -> {change.after}{reason}"
 
 
-def grow(upgrades: Upgrades, asked: Collection[str], baseline: Baseline) -> tuple[SafeSet, Lock]:
+def grow(upgrades: Upgrades, units: UpgradeUnits, asked: Collection[str], baseline: Baseline) -> tuple[SafeSet, Lock]:
     """Try sets of upgrades until the largest is found that makes nothing worse; returns it, and the lock with it.
 
     Args:
-        upgrades: What moves, in the smallest units that can be moved.
+        upgrades: What moves.
+        units: The same in the smallest units that can be moved.
         asked: The packages that were asked for; all others move only with those that need them.
         baseline: The environment as it is.
 
     Raises:
         RequestError: The disk is full.
     """
-    order = [unit for unit in upgrades.units.order if not set(asked).isdisjoint(upgrades.units.members[unit])]
-    needs = {unit: upgrades.units.needs[unit] & set(order) for unit in order}
+    order = [unit for unit in units.order if not set(asked).isdisjoint(units.members[unit])]
+    needs = {unit: units.needs[unit] & set(order) for unit in order}
     tried: dict[Units, Tried] = {}
     while True:
         states = {NONE: State.GOOD, **{subset: one.state for subset, one in tried.items()}}
         step = next_growth(order, needs, states)
         if isinstance(step, LargestSet):
-            return _describe(upgrades, step, tried)
-        back = list_steps_back(upgrades.locks.by_name[name] for name in upgrades.names(step.subset))
+            return _describe(upgrades, units, step, tried)
+        back = list_steps_back(upgrades.by_name[name] for name in units.names(step.subset))
         if back:
             tried[step.subset] = Tried(State.BAD, ", ".join(back))
             continue
-        tried[step.subset] = baseline.compare(upgrades.candidate(step.subset))
+        tried[step.subset] = baseline.compare(upgrades.candidate(units.names(step.subset)))
 
 
-def _describe(upgrades: Upgrades, found: LargestSet, tried: Mapping[Units, Tried]) -> tuple[SafeSet, Lock]:
-    changes = upgrades.locks.by_name
+def _describe(
+    upgrades: Upgrades, units: UpgradeUnits, found: LargestSet, tried: Mapping[Units, Tried]
+) -> tuple[SafeSet, Lock]:
+    changes = upgrades.by_name
 
     def describe(unit: str) -> tuple[str, ...]:
-        return tuple(str(changes[name]) for name in upgrades.units.members[unit])
+        return tuple(str(changes[name]) for name in units.members[unit])
 
     def explain(because: Units | str) -> str:
         if isinstance(because, str):
@@ -243,6 +232,6 @@ def _describe(upgrades: Upgrades, found: LargestSet, tried: Mapping[Units, Tried
         one = tried[because]
         return one.reason if one.state is State.BAD else f"could not be tested: {one.reason}"
 
-    kept = upgrades.names(found.kept)
+    kept = units.names(found.kept)
     left_out = tuple(LeftOut(describe(unit), explain(because)) for unit, because in sorted(found.left_out.items()))
-    return SafeSet(tuple(str(changes[name]) for name in kept), left_out), upgrades.locks.apply(kept)
+    return SafeSet(tuple(str(changes[name]) for name in kept), left_out), upgrades.apply(kept)

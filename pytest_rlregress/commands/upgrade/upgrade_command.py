@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.trials import options
+from pytest_rlregress.commands.trials import context
+from pytest_rlregress.commands.upgrade.answer import tell
+from pytest_rlregress.commands.upgrade.preview import preview_upgrade
 
 _MANUAL = """\
 examples:
@@ -61,21 +63,16 @@ def declare(commands: Any) -> None:
     )
     upgrade.add_argument("--pre", action="store_true", help="a PACKAGE without a version may become a pre-release")
     trials = parser.add_argument_group("tests")
-    options.declare_trials(trials, timeout=7200, hw="auto")
+    context.declare_trials(trials, timeout=7200, hw="auto")
     parser.set_defaults(run=run)
-    options.declare_environments(parser.add_argument_group("environments"))
+    context.declare_environments(parser.add_argument_group("environments"))
     output = parser.add_argument_group("the answer")
     output.add_argument(
         "--output", type=Path, metavar="FILE", help="the lock of what is safe: all of it, or with --stepwise that set"
     )
-    options.declare_answer(output)
+    context.declare_answer(output)
 
 
 def run(asked: argparse.Namespace) -> int:
     """Preview the upgrade, print the answer; returns the exit code."""
-    # All that it takes: not for those who ask for another command.
-    from pytest_rlregress.commands.trials.context import run_request
-    from pytest_rlregress.commands.upgrade.answer import tell
-    from pytest_rlregress.commands.upgrade.preview import preview_upgrade
-
-    return run_request(asked, lambda progress: tell(preview_upgrade(asked, progress)))
+    return context.run_request(asked, lambda progress: tell(preview_upgrade(asked, progress)))

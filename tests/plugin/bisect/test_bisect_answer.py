@@ -17,21 +17,12 @@ from markdown_it import MarkdownIt
 from renderings import compare_with_file
 
 from pytest_rlregress.commands.bisect.answer import Answer, ChangedSet, Culprit, Endpoint, NotFound, Untested, tell
-from pytest_rlregress.commands.trials.document import (
-    Progress,
-    RunContext,
-    TrialSummary,
-    quote_command,
-    redact,
-    to_json,
-    to_markdown,
-    to_text,
-)
-from pytest_rlregress.commands.trials.pytest_run import Observation
-from pytest_rlregress.commands.trials.search import State
-from pytest_rlregress.commands.trials.trial import Trial, summarize_trial
+from pytest_rlregress.commands.trials.trial import Progress, RunContext, Trial, TrialSummary
+from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.util.document import quote_command, redact, to_json, to_markdown, to_text
+from pytest_rlregress.util.search import State
 from pytest_rlregress.util.units import format_duration
 
 LAST_GOOD = Endpoint("4.57.6", "2026-01-16", "absent")
@@ -169,7 +160,7 @@ def test_a_trial_in_one_line():
         return make_run({key: Observation(key, Outcome("passed"), verdict)}, seconds=2.0)
 
     def line(*runs):
-        return summarize_trial(Trial("x 1", None, runs, build_seconds=3.0), "t", State.GOOD)
+        return Trial("x 1", None, runs, build_seconds=3.0).summarize(State.GOOD, test="t")
 
     assert line(run("absent"), run("absent")) == TrialSummary("x 1", State.GOOD, "absent", 7.0, 2)
     assert line(run("absent"), run("reproduced"), run("absent")).verdict == "2 absent, 1 reproduced"

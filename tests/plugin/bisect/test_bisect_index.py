@@ -13,14 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.environments.indexes import (
-    Release,
-    find_newest,
-    find_release,
-    list_candidates,
-    list_left_out,
-)
+from pytest_rlregress.commands.environments.environment import Environments, Release
 from pytest_rlregress.scenarios.dependencies.wheel_index import sdist, wheel
 
 NO_WHEEL = f"cp27-cp27m-{sys.platform}_x86_64"
@@ -40,13 +33,13 @@ def ask(tmp_path, monkeypatch):
         if more:
             settings |= {"UV_INDEX": more, "UV_INDEX_STRATEGY": "unsafe-best-match"}
         environments = Environments(tmp_path / "none", settings=settings, offline=offline)
-        return environments.find_release
+        return environments.releases
 
     return ask
 
 
 @pytest.fixture
-def find(ask, tmp_path):
+def releases(ask, tmp_path):
     """An index with a release that is yanked, one without a wheel for here, a pre-release and builds with a label."""
     page = tmp_path / "index/app"
     page.mkdir(parents=True)
@@ -77,8 +70,8 @@ def find(ask, tmp_path):
         ("1.4+cu128", "1.6", False, "1.4+cu128 1.5 1.6"),
     ],
 )
-def test_candidates_go_from_the_good_end_to_the_bad_end(find, good, bad, pre, expected):
-    assert [one.version for one in list_candidates(find, "app", good, bad, pre)] == expected.split()
+def test_candidates_go_from_the_good_end_to_the_bad_end(releases, good, bad, pre, expected):
+    assert [one.version for one in releases.list_between("app", good, bad, pre)] == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -99,28 +92,28 @@ def test_candidates_go_from_the_good_end_to_the_bad_end(find, good, bad, pre, ex
         ("1.0", "newest", r"the bad end isn't a version: 'newest'"),
     ],
 )
-def test_refuses_an_end_that_cannot_be_installed(find, good, bad, says):
+def test_refuses_an_end_that_cannot_be_installed(releases, good, bad, says):
     with pytest.raises(RequestError, match=says) as problem:
-        list_candidates(find, "app", good, bad, pre=False)
+        releases.list_between("app", good, bad, pre=False)
     assert "\n" not in str(problem.value)
 
 
-def test_names_left_out_releases_with_the_reason(find):
-    left_out = dict(list_left_out(find, "app", ["1.0", "1.3"], pre=False))
+def test_names_left_out_releases_with_the_reason(releases):
+    left_out = dict(releases.list_left_out("app", ["1.0", "1.3"], pre=False))
     assert left_out.keys() == {"1.1", "1.2"}
     assert left_out["1.1"] == "yanked"
     assert "no wheels" in left_out["1.2"] or "no usable wheels" in left_out["1.2"]
-    assert list_left_out(find, "app", ["1.3", "1.4", "1.5"], pre=False) == []
+    assert releases.list_left_out("app", ["1.3", "1.4", "1.5"], pre=False) == []
 
 
-def test_newest_release_is_the_newest_installable_one(find):
-    assert find_newest(find, "app", "", pre=False).version == "1.6+cpu"
-    assert find_newest(find, "app", "<1.3", pre=False).version == "1.0"
-    assert find_newest(find, "app", "<1.3", pre=True).version == "1.2rc1"
+def test_newest_release_is_the_newest_installable_one(releases):
+    assert releases.find_newest("app", "", pre=False).version == "1.6+cpu"
+    assert releases.find_newest("app", "<1.3", pre=False).version == "1.0"
+    assert releases.find_newest("app", "<1.3", pre=True).version == "1.2rc1"
     with pytest.raises(RequestError, match=r"no release is >=1\.7: .*Newest that can be installed here: 1\.6\+cpu"):
-        find_newest(find, "app", ">=1.7", pre=False)
+        releases.find_newest("app", ">=1.7", pre=False)
     with pytest.raises(RequestError, match=r"apq was not found .*Check the name"):
-        find_newest(find, "apq", "", pre=False)
+        releases.find_newest("apq", "", pre=False)
 
 
 # -- over http --------------------------------------------------------------------------------------------------------
@@ -166,16 +159,16 @@ def test_release_has_its_upload_day_and_repeated_questions_use_the_cache(ask, se
         for name, time in names.items()
     ]
     port, seen = serve("app", {"meta": {"api-version": "1.1"}, "name": "app", "files": files})
-    find = ask(f"http://me:hunter2@127.0.0.1:{port}/simple")
+    releases = ask(f"http://me:hunter2@127.0.0.1:{port}/simple")
     with contextlib.suppress(RequestError):  # the wheels themselves are not there
-        find_release(find, "app", "version", "3.0")
+        releases.find_exact("app", "version", "3.0")
     asked = len(seen)
     expected = [Release("1.0", "2025-03-01"), Release("2.0", "2025-03-02"), Release("3.0", "2025-03-03")]
-    assert list_candidates(find, "app", "1.0", "3.0", pre=False) == expected
+    assert releases.list_between("app", "1.0", "3.0", pre=False) == expected
     assert "Basic bWU6aHVudGVyMg==" in seen
     assert len(seen) == asked
     again = ask(f"http://me:hunter2@127.0.0.1:{port}/simple", offline=True)
-    assert list_candidates(again, "app", "1.0", "3.0", pre=False) == expected
+    assert again.list_between("app", "1.0", "3.0", pre=False) == expected
 
 
 def test_takes_the_upload_day_from_the_index_that_gives_it(ask, serve, tmp_path):
@@ -185,16 +178,16 @@ def test_takes_the_upload_day_from_the_index_that_gives_it(ask, serve, tmp_path)
     (page / "index.html").write_text(f'<a href="{name}">{name}</a>')
     file = {"filename": name, "url": name, "hashes": {"sha256": "0" * 64}, "upload-time": "2025-03-01T23:59:59Z"}
     port, _ = serve("app", {"meta": {"api-version": "1.1"}, "name": "app", "files": [file]})
-    find = ask(f"http://127.0.0.1:{port}/simple", more=page.parent.as_uri())
-    assert find("app==1.0") == Release("1.0", "2025-03-01")
-    assert ask(page.parent.as_uri())("app==1.0") == Release("1.0")
+    releases = ask(f"http://127.0.0.1:{port}/simple", more=page.parent.as_uri())
+    assert releases.find("app==1.0") == Release("1.0", "2025-03-01")
+    assert ask(page.parent.as_uri()).find("app==1.0") == Release("1.0")
 
 
 def test_names_an_unreachable_index_without_credentials(ask):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and not listened to, so that nobody else can either
-        find = ask(f"http://me:hunter2@127.0.0.1:{taken.getsockname()[1]}/simple")
+        releases = ask(f"http://me:hunter2@127.0.0.1:{taken.getsockname()[1]}/simple")
         with pytest.raises(RequestError, match=r"127\.0\.0\.1:\d+.*Check the network and the settings") as problem:
-            find_newest(find, "app", "", pre=False)
+            releases.find_newest("app", "", pre=False)
     assert "hunter2" not in str(problem.value)
     assert "\n" not in str(problem.value)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from pytest_rlregress.commands.environments import RequestError, indexes
+from pytest_rlregress.commands.environments import RequestError, uv
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 
 
@@ -44,7 +44,7 @@ find-links = ~/wheels https://d.example/flat.html
 
 def test_reads_the_settings_of_pip(home):
     write, environ = home
-    settings = indexes.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)})
+    settings = uv.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)})
     url = "https://me:hunter2@a.example/simple"
     assert settings == {
         "UV_DEFAULT_INDEX": url,
@@ -58,10 +58,10 @@ def test_reads_the_settings_of_pip(home):
 def test_pip_variables_override_pip_files(home):
     write, environ = home
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF), "PIP_EXTRA_INDEX_URL": "https://e.example/simple"}
-    settings = indexes.read_settings(environ)
+    settings = uv.read_settings(environ)
     assert settings["UV_INDEX"] == "https://e.example/simple"
     assert settings["UV_DEFAULT_INDEX"] == "https://me:hunter2@a.example/simple"
-    without = indexes.read_settings({**environ, "PIP_NO_INDEX": "1"})
+    without = uv.read_settings({**environ, "PIP_NO_INDEX": "1"})
     assert without["UV_DEFAULT_INDEX"] == "file:///nonexistent"
 
 
@@ -71,27 +71,27 @@ def test_nearest_pip_file_wins(home, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     for path in (".pip", ".config/pip"):
         write(f"{path}/pip.conf", f"[global]\nindex-url = https://{path[1:4]}.example/simple\n")
-    assert indexes.read_settings(environ)["UV_DEFAULT_INDEX"] == "https://con.example/simple"
+    assert uv.read_settings(environ)["UV_DEFAULT_INDEX"] == "https://con.example/simple"
     (tmp_path / "pip.conf").write_text("[global]\nindex_url = https://site.example/simple\n")
-    assert indexes.read_settings(environ)["UV_DEFAULT_INDEX"] == "https://site.example/simple"
-    settings = indexes.read_settings({**environ, "PIP_CONFIG_FILE": named})
+    assert uv.read_settings(environ)["UV_DEFAULT_INDEX"] == "https://site.example/simple"
+    settings = uv.read_settings({**environ, "PIP_CONFIG_FILE": named})
     assert settings["UV_DEFAULT_INDEX"] == "https://none.example/simple"
 
 
 def test_uses_the_public_index_by_default(home):
     _, environ = home
-    assert indexes.read_settings({**environ, "PIP_CONFIG_FILE": os.devnull}) == {}
+    assert uv.read_settings({**environ, "PIP_CONFIG_FILE": os.devnull}) == {}
 
 
 def test_settings_of_uv_override_those_of_pip(home):
     write, environ = home
     write(".config/uv/uv.toml", 'index-url = "https://file.example/simple"\n')
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)}
-    from_file = indexes.read_settings(environ)
+    from_file = uv.read_settings(environ)
     assert from_file == {"UV_FIND_LINKS": "https://d.example/flat.html", "SSL_CERT_FILE": "/a.pem"}
     environ |= {"UV_FIND_LINKS": "/x y", "SSL_CERT_FILE": "/uv.pem"}
-    assert indexes.read_settings(environ) == {}
-    alone = indexes.read_settings({**environ, "UV_NO_CONFIG": "1"})
+    assert uv.read_settings(environ) == {}
+    alone = uv.read_settings({**environ, "UV_NO_CONFIG": "1"})
     assert alone["UV_DEFAULT_INDEX"] == "https://me:hunter2@a.example/simple"
 
 
@@ -109,7 +109,7 @@ def test_settings_of_uv_override_those_of_pip(home):
 def test_settings_in_the_uv_file_override_those_of_pip(home, text, known):
     write, environ = home
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF), "UV_CONFIG_FILE": write("mine.toml", text)}
-    given = indexes.read_settings(environ)
+    given = uv.read_settings(environ)
     left = {"indexes": "UV_DEFAULT_INDEX", "find-links": "UV_FIND_LINKS"}
     assert {one for one, variable in left.items() if variable not in given} == known
 
@@ -118,7 +118,7 @@ def test_settings_in_the_uv_file_override_those_of_pip(home, text, known):
 def test_rejects_an_unreadable_configuration(home, variable):
     write, environ = home
     with pytest.raises(RequestError, match=r"no configuration that (pip|uv) could read: "):
-        indexes.read_settings({**environ, variable: write("odd.conf", "nonsense")})
+        uv.read_settings({**environ, variable: write("odd.conf", "nonsense")})
 
 
 @pytest.fixture
@@ -152,11 +152,11 @@ def test_uv_resolves_from_what_pip_is_configured_with(home, places, tmp_path):
     write, environ = home
     one, two, folder = places
     text = f"[global]\nindex-url = {two}\nextra-index-url = {one}\nfind-links = {folder} /not/there\n"
-    settings = indexes.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", text)})
+    settings = uv.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", text)})
     assert resolved(tmp_path, HOME=environ["HOME"], **settings) == ["app==2.0", "dep==3.0"]
     # Untold, it knows nothing of that.
     assert "app==2.0" not in resolved(tmp_path, HOME=environ["HOME"])
-    no_index = indexes.read_settings({**environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{folder} {one[7:]}/app"})
+    no_index = uv.read_settings({**environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{folder} {one[7:]}/app"})
     assert resolved(tmp_path, HOME=environ["HOME"], **no_index) == ["app==1.0", "dep==3.0"]
 
 
@@ -166,7 +166,7 @@ def test_reads_uv_settings_as_uv_does(home, places, tmp_path):
     text = f'find-links = ["{folder}"]\n[[index]]\nurl = "{one}"\n[[index]]\nurl = "{two}"\ndefault = true\n'
     write(".config/uv/uv.toml", text)
     for variables, expected in (({}, "1.0"), ({"UV_INDEX": two}, "2.0")):
-        settings = indexes.read_settings({**environ, **variables})
+        settings = uv.read_settings({**environ, **variables})
         assert settings == {}
         assert resolved(tmp_path, HOME=environ["HOME"], **variables) == [f"app=={expected}", "dep==3.0"]
 
@@ -180,7 +180,7 @@ def test_reads_the_same_files_as_pip(home, places, tmp_path):
         "pip.conf", f"[global]\nindex-url = {one}\nfind-links = /g\n[install]\nfind-links =\n  {folder}\n"
     )
     environ |= {"PIP_EXTRA_INDEX_URL": two}
-    settings = indexes.read_settings(environ)
+    settings = uv.read_settings(environ)
     said = ran(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--dry-run", "app", **environ)
     assert f"Looking in indexes: {one}, {two}" in said
     assert f"Looking in links: {folder}" in said

@@ -100,8 +100,7 @@ def test_digest_ignores_the_order_of_packages():
 def test_packages_vendored_by_setuptools_do_not_count():
     script = """
         from pytest_rlregress import stack
-        from pytest_rlregress.commands.environments import requirements
-        from pytest_rlregress.stack import locks
+        from pytest_rlregress.stack import locks, requirements
         before = locks.installed(), stack.versions(), requirements.read_requirements()
         import setuptools, sys
         assert any("_vendor" in folder for folder in sys.path), "setuptools no longer does so: this test can be removed"

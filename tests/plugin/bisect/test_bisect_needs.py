@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -12,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.commands.bisect.needs import find_providers
-from pytest_rlregress.commands.trials import import_recorder, pytest_run
+from pytest_rlregress.commands.bisect.releases import find_providers
+from pytest_rlregress.commands.trials import pytest_run
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 
 IMPORTS = """
@@ -38,13 +37,13 @@ def recorded(tmp_path, monkeypatch):
     """Runs code with its imports recorded; the names of the files that were."""
     recorder = tmp_path / "recorder"
     recorder.mkdir()
-    shutil.copyfile(import_recorder.__file__, recorder / "sitecustomize.py")
+    pytest_run.write_recorder(recorder)
 
     def run(code):
         (tmp_path / "code.py").write_text(inspect.cleandoc(code))
         path = os.pathsep.join(map(str, (recorder, tmp_path)))
         done = subprocess.run([sys.executable, "code.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
-        written = recorder / import_recorder.RECORD
+        written = recorder / "imported"
         return done.returncode, [Path(line).name.partition(".")[0] for line in written.read_text().splitlines()]
 
     return run

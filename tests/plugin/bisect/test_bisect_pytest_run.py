@@ -14,9 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_rlregress.commands.trials import context, failure_comparison, pytest_run
+from pytest_rlregress.commands.bisect import follow
+from pytest_rlregress.commands.trials import context, pytest_run
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.failures.catalogue import Catalogue
+from pytest_rlregress.failures.observations import is_same_failure
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock
 
@@ -193,10 +195,8 @@ def test_keeps_exceptions_messages_and_frames(runs):
 
 def test_failure_is_recognised_in_another_run(runs):
     test, before = "ends/test_ends.py::test_fails", runs["ends"].observations
-    assert failure_comparison.is_same_failure(runs["killed"].observations[test], before[test])
-    assert not any(
-        failure_comparison.is_same_failure(before[test], other) for key, other in before.items() if key != test
-    )
+    assert is_same_failure(runs["killed"].observations[test], before[test])
+    assert not any(is_same_failure(before[test], other) for key, other in before.items() if key != test)
 
 
 def test_runs_the_tests_of_a_shipped_scenario(runs):
@@ -235,15 +235,13 @@ def test_keeps_the_results_of_a_killed_run(runs):
 
 def test_unimportable_file_stands_for_its_tests(runs):
     found, missing = runs["one of two"], "No module named 'no_such_module_here'"
-    assert failure_comparison.find_observation(found, "ends/test_no_import.py::test_it").outcome.message == missing
-    state, reason = failure_comparison.compare_with_bad_end(
-        failure_comparison.find_observation(found, "ends/test_ends.py::test_passes"), found, None
-    )
+    assert found.find("ends/test_no_import.py::test_it").outcome.message == missing
+    state, reason = follow.compare_with_bad_end(found.find("ends/test_ends.py::test_passes"), found, None)
     assert (state.value, reason) == (
         "unknown",
         f"was not run: import of ends/test_no_import.py: ModuleNotFoundError: {missing}",
     )
-    conftest = failure_comparison.find_observation(runs["conftest fails"], "conftest_fails/test_it.py::test_it")
+    conftest = runs["conftest fails"].find("conftest_fails/test_it.py::test_it")
     assert (conftest.test, conftest.verdict) == ("conftest_fails/conftest.py", "uncollected")
     assert conftest.outcome.exceptions[0] == "builtins.ImportError"
     assert conftest.outcome.message.startswith("cannot import name 'no_such_name' from 'json'")

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.environments import requirements
+from pytest_rlregress.commands.trials import upgrades
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.stack import requirements
 from pytest_rlregress.stack.locks import PackageChange
 
 
@@ -184,7 +185,7 @@ def unions(names):
 @given(ends())
 def test_units_are_exactly_the_sets_that_can_move(ends):
     """Moving whole units with what they need is all that is valid, and whatever is valid can be moved so."""
-    order, needs, members = requirements.group_changes(ends.changes, ends.old, ends.new)
+    order, needs, members = upgrades.group_changes(ends.changes, ends.old, ends.new)
     changed = sorted(change.name for change in ends.changes)
     assert sorted(name for unit in order for name in members[unit]) == changed
     for index, unit in enumerate(order):
@@ -200,7 +201,7 @@ def test_packages_that_require_each_other_are_one_unit():
     new = {"transformers": "5.0", "huggingface-hub": "1.0", "tokenizers": "0.23", "rich": "14", "trl": "1.0"}
     before = asking(transformers=["huggingface_hub<1", "tokenizers>=0.22"], trl=["transformers<5"])
     after = asking(transformers=["huggingface-hub>=1", "tokenizers>=0.22"], trl=["transformers>=4"])
-    order, needs, members = requirements.group_changes(
+    order, needs, members = upgrades.group_changes(
         Ends((old, before), (new, after)).changes, (old, before), (new, after)
     )
     assert order == ("rich", "tokenizers", "trl", "huggingface-hub + transformers")
@@ -215,7 +216,7 @@ def test_packages_that_require_each_other_are_one_unit():
 
 def test_groups_added_and_removed_packages():
     old, new = {"engine": "1", "six": "1"}, {"engine": "2", "kernels": "1"}
-    found = requirements.group_changes(
+    found = upgrades.group_changes(
         [PackageChange("engine", "1", "2"), PackageChange("kernels", None, "1"), PackageChange("six", "1", None)],
         (old, asking(engine=["six"])),
         (new, asking(engine=["kernels"], kernels=[])),
@@ -231,7 +232,5 @@ def test_groups_added_and_removed_packages():
 def test_package_from_a_folder_may_be_any_version():
     changes = [PackageChange("trainer", "-e /old", "-e /new"), PackageChange("torch", "torch==2", "torch==3")]
     old, new = {"trainer": "-e /old", "torch": "2"}, {"trainer": "-e /new", "torch": "3"}
-    found = requirements.group_changes(
-        changes, (old, asking(torch=["trainer>=1"])), (new, asking(torch=["trainer>=2"]))
-    )
+    found = upgrades.group_changes(changes, (old, asking(torch=["trainer>=1"])), (new, asking(torch=["trainer>=2"])))
     assert found.needs == {"trainer": frozenset(), "torch": frozenset()}

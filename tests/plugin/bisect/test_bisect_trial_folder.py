@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from made_trials import make_run
 
 from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.trials.pytest_run import Observation
 from pytest_rlregress.commands.trials.trial import Trial, TrialFolder
+from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack.locks import Lock

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.environments.indexes import find_newest, read_settings
+from pytest_rlregress.commands.environments.uv import read_settings
 
 pytestmark = pytest.mark.nightly
 TEST = """
@@ -39,7 +39,7 @@ def ask(tmp_path):
     """Asks which release of transformers broke the test; exit code, what was printed and said, the answer as JSON."""
     try:
         environments = Environments(tmp_path / "none", settings=read_settings(os.environ))
-        find_newest(environments.find_release, "transformers", "", pre=False)
+        environments.releases.find_newest("transformers", "", pre=False)
     except RequestError as error:
         pytest.skip(f"unavailable: {error}")
 

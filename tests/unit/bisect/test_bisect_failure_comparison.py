@@ -9,18 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_trials import make_run
 
-from pytest_rlregress.commands.trials import failure_comparison
-from pytest_rlregress.commands.trials.failure_comparison import (
-    combine_runs,
-    compare_with_bad_end,
-    describe,
-    find_observation,
-    normalise,
-)
-from pytest_rlregress.commands.trials.pytest_run import Observation
-from pytest_rlregress.commands.trials.search import State
+from pytest_rlregress.commands.bisect import follow
+from pytest_rlregress.commands.bisect.follow import combine_runs, compare_with_bad_end
+from pytest_rlregress.failures.observations import Observation, describe, normalise
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.util.search import State
 
 TEST = "tests/test_it.py::test_it"
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN
@@ -185,7 +179,7 @@ def test_compares_each_outcome_with_the_bad_end():
     ids=["any failure", "the raw text", "the class alone", "the text alone"],
 )
 def test_table_rejects_broken_comparisons(monkeypatch, mutant):
-    monkeypatch.setattr(failure_comparison, "is_same_failure", mutant)
+    monkeypatch.setattr(follow, "is_same_failure", mutant)
     with pytest.raises(AssertionError):
         check_table(compare_with_bad_end)
 
@@ -233,7 +227,7 @@ def test_matches_other_numbers_but_never_another_class():
     ids=["any failure", "the raw text"],
 )
 def test_drawn_failures_reject_broken_comparisons(monkeypatch, mutant):
-    monkeypatch.setattr(failure_comparison, "is_same_failure", mutant)
+    monkeypatch.setattr(follow, "is_same_failure", mutant)
     with pytest.raises(AssertionError):
         check_drawn()
 
@@ -272,11 +266,11 @@ def test_unseen_test_is_unknown_with_a_reason():
     )
     other = make_run({file.test: file})
     assert compare_with_bad_end(None, other, bad) == (UNKNOWN, f"was not run: {describe(file)}")
-    assert find_observation(other, TEST) == file
-    assert find_observation(other, "tests/test_other.py::test_it") is None
+    assert other.find(TEST) == file
+    assert other.find("tests/test_other.py::test_it") is None
     conftest = replace(file, test="tests/conftest.py")
-    assert find_observation(make_run({conftest.test: conftest}), TEST) == conftest
-    assert find_observation(make_run({TEST: bad, conftest.test: conftest}), TEST).outcome == bad.outcome
+    assert make_run({conftest.test: conftest}).find(TEST) == conftest
+    assert make_run({TEST: bad, conftest.test: conftest}).find(TEST).outcome == bad.outcome
 
 
 def test_repeats_agree_or_are_flaky():

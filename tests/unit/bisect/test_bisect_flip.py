@@ -6,8 +6,8 @@ import pytest
 from made_trials import make_run
 
 from pytest_rlregress.commands.bisect.follow import NoAnswer, find_flipping_test
-from pytest_rlregress.commands.trials.pytest_run import Observation
 from pytest_rlregress.commands.trials.trial import Trial
+from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome
 
 OUTCOMES = {

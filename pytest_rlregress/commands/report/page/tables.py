@@ -16,8 +16,8 @@ from pytest_rlregress.commands.report.stories import make_rerun
 from pytest_rlregress.failures import fidelity
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.failures.verdicts import Rank, rank
-from pytest_rlregress.logs import ansi
 from pytest_rlregress.records.record_types import RecordedTest
+from pytest_rlregress.util.text import strip_escapes
 
 #: Row of the table for tests that are a side of no documented failure.
 OTHER = "tests of no documented failure"
@@ -184,11 +184,11 @@ def find_cases(night: Night, history: History, catalogue: Mapping[str, Failure])
 
 def split_trace(message: str, trace: str, room: int) -> list[tuple[str, str, int]]:
     """Split a trace at its titles; of long parts keep the last lines, which say what went wrong."""
-    trace = ansi.stripped(trace)
+    trace = strip_escapes(trace)
     first, *rest = _TITLE.split(trace)
     texts = [("trace", first), *zip(rest[::2], rest[1::2], strict=True)]
     if message and message not in trace:
-        texts.insert(0, ("message", ansi.stripped(message)))
+        texts.insert(0, ("message", strip_escapes(message)))
     texts = [(title, text.strip("\n")) for title, text in texts if text.strip()]
     parts = []
     for title, text in texts:

@@ -1,22 +1,14 @@
-"""Compare what came out of a test with the failure of the bad end. Pure functions."""
+"""One test as seen in a run, and whether it fails there as it does elsewhere. Pure functions."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import NamedTuple
 
-from pytest_rlregress.commands.trials.pytest_run import Observation, TrialRun
-from pytest_rlregress.commands.trials.search import State
-from pytest_rlregress.commands.trials.trial import Trial
-from pytest_rlregress.commands.trials.trial_plugin import GOOD_VERDICTS
-from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
 
-#: Of a test that says nothing about its failure: a component is missing or broken.
-_NOT_RUN = ("unavailable", "blocked")
-_DOCUMENTED = frozenset({"reproduced", "returned"})
+_DOCUMENTED = (Verdict.REPRODUCED, Verdict.RETURNED)
 _INNERMOST = 5
 # What differs from run to run though the failure is the same. How a process ended is kept: it tells failures apart.
 _VOLATILE = re.compile(
@@ -40,70 +32,27 @@ _CAUSE_IN_LOG = re.compile(r"\bsee\b.*\b(?:above|logs?)\b", re.IGNORECASE)
 _RUNNER = re.compile(r"/_pytest/|/pluggy/|/pytest_rlregress/containment/|^<")
 
 
-class TrialResult(NamedTuple):
-    """What a candidate, or one run of it, is to one test, and why in one line."""
+@dataclass(frozen=True)
+class Observation:
+    """One test as seen in one run.
 
-    state: State
-    reason: str
-
-
-def classify_trial(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
-    """Say whether one test, by its key, is good or bad in all runs of a trial, as ``compare_with_bad_end`` does."""
-    if trial.trouble:
-        return TrialResult(State.UNKNOWN, trial.trouble)
-    runs = ((find_observation(run, test), run) for run in trial.runs)
-    return combine_runs([compare_with_bad_end(seen, run, bad, hardware) for seen, run in runs])
-
-
-def compare_with_bad_end(
-    observation: Observation | None, run: TrialRun, bad: Observation | None, hardware: str = ""
-) -> TrialResult:
-    """Compare a test in a run with the bad end: is it good, or bad in the same way?
-
-    Args:
-        observation: The test in the run; None if it was not seen there.
-        run: The run.
-        bad: The test at the bad end; None while the ends are being proven: any failure is bad then.
-        hardware: What the bad end ran on; "" if not known.
+    Its key is the same in every environment: ``batch/test_x.py::test_y[a]`` for a shipped scenario, else pytest's node
+    id. Without a side its verdict is ``passed``, ``failed``, ``crashed``, ``hung``, ``unavailable`` (skipped),
+    ``blocked`` or ``uncollected`` (its file could not be imported).
     """
-    if observation is None:
-        stopped = (f"was not run: {describe(one)}" for one in run.observations.values() if one.verdict == "uncollected")
-        return TrialResult(State.UNKNOWN, run.trouble or next(stopped, "no such test here"))
-    if hardware and run.hardware and run.hardware != hardware:
-        return TrialResult(State.UNKNOWN, f"hardware changed: {run.hardware}, the bad end ran on {hardware}")
-    if observation.verdict in _NOT_RUN:
-        return TrialResult(State.UNKNOWN, f"did not run: {_first_line(observation.outcome.message) or 'skipped'}")
-    line = describe(observation)
-    if not is_failing(observation):
-        return TrialResult(State.GOOD, line)
-    if observation.outcome.message.startswith("could not be contained: "):
-        return TrialResult(State.UNKNOWN, line)
-    if bad is None or is_same_failure(observation, bad):
-        return TrialResult(State.BAD, line)
-    return TrialResult(State.UNKNOWN, f"fails otherwise: {line}")
 
-
-def combine_runs(states: Sequence[TrialResult]) -> TrialResult:
-    """Combine repeated runs: what all of them say, else unknown, with the counts."""
-    counts = Counter(state for state, _ in states)
-    if len(counts) == 1:
-        return states[0]
-    if not counts:
-        return TrialResult(State.UNKNOWN, "was not run")
-    counted = ", ".join(f"{counts[state]} {state.value}" for state in State if counts[state])
-    reason = next((f" ({reason})" for state, reason in states if state is State.UNKNOWN), "")
-    return TrialResult(State.UNKNOWN, f"flaky: {counted} of {len(states)}{reason}")
-
-
-def find_observation(run: TrialRun, test: str) -> Observation | None:
-    """Find a test in a run; else what kept it from being run: its file, or a conftest file, that cannot be imported."""
-    conftests = (one for one in run.observations.values() if one.test.endswith("conftest.py"))
-    return run.observations.get(test) or run.observations.get(test.partition("::")[0]) or next(conftests, None)
+    test: str
+    outcome: Outcome
+    verdict: str
+    text: str = ""  # the report's where it failed, or what came out where that was documented
+    failure: str = ""  # id of the documented failure whose side it is
+    side: str = ""  # ``reproduces`` or ``guards``
+    named: tuple[str, ...] = ()  # ids of the documented failures that what came out looks like
 
 
 def is_failing(observation: Observation) -> bool:
     """Return whether a test ran and did not come out well: a documented failure that is reproduced is one."""
-    return observation.verdict not in (*GOOD_VERDICTS, *_NOT_RUN)
+    return rank(observation.verdict) > Rank.GOOD
 
 
 def is_same_failure(observation: Observation, bad: Observation) -> bool:
@@ -124,7 +73,7 @@ def is_same_failure(observation: Observation, bad: Observation) -> bool:
 
 def describe(observation: Observation) -> str:
     """Describe in one line how a test came out."""
-    outcome, line = observation.outcome, _first_line(observation.outcome.message)
+    outcome, line = observation.outcome, find_first_line(observation.outcome.message)
     if not is_failing(observation):
         return observation.verdict
     if outcome.kind == "failed":
@@ -153,7 +102,7 @@ def list_documented(observation: Observation) -> set[str]:
 
 def _fingerprint(outcome: Outcome) -> tuple[str, ...]:
     """Reduce an outcome to what it has in common with others of the same failure."""
-    line = _first_line(outcome.message)
+    line = find_first_line(outcome.message)
     if outcome.kind == "crashed" and outcome.signal:
         return outcome.kind, outcome.signal
     searched = f"{outcome.log}\n{outcome.message}" if _CAUSE_IN_LOG.search(outcome.message) else outcome.message
@@ -178,5 +127,6 @@ def _without_folder(frame: str) -> str:
     return frame.replace("\\", "/").rpartition("/")[2]
 
 
-def _first_line(text: str) -> str:
+def find_first_line(text: str) -> str:
+    """Find the first line of a text that says something; "" if none does."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")

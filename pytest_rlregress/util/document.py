@@ -1,4 +1,4 @@
-"""Print for a command with trials: a line for every trial, then its answer as text, Markdown and JSON.
+"""An answer of a command as text, Markdown and JSON.
 
 A section's body is laid out once: a terminal shows it as it is, Markdown as a block of code, so that nothing in it is
 markup. Nothing is shown before ``redact``: no credentials of an index, no home folder, no control characters.
@@ -8,57 +8,22 @@ from __future__ import annotations
 
 import html
 import os
-import platform
 import re
 import shlex
-import sys
 import textwrap
-import time
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TextIO
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 
-from pytest_rlregress.commands.trials.search import State
-from pytest_rlregress.logs.ansi import stripped
-from pytest_rlregress.util.text import code_block, code_span, plural
-from pytest_rlregress.util.units import format_duration
+from pytest_rlregress.util.text import code_block, code_span, plural, strip_escapes
 
 #: Lines that need not be folded.
 MANY = 12
 _FIRST, _LAST, _LONG = 8, 18, 200  # lines of a text, and characters of a line: an issue may have 65536 in all
 _WIDTH = 100
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """The Python, the platform and the packages that all trials had in common."""
-
-    python: str
-    platform: str  # ``Linux x86_64, glibc 2.39``
-    hardware: str  # the profile and the devices
-    held: Mapping[str, str] = field(default_factory=dict)  # versions of the stack's components that stayed the same
-    left_out: tuple[str, ...] = ()  # what of this environment the trials' environments did not have, in words
-
-    @classmethod
-    def here(cls, hardware: str, held: Mapping[str, str] | None = None, left_out: tuple[str, ...] = ()) -> RunContext:
-        """Describe this Python and this platform, and what was held fixed."""
-        where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
-        return cls(platform.python_version(), where, hardware, held or {}, left_out)
-
-
-@dataclass(frozen=True)
-class TrialSummary:
-    """A trial in one line."""
-
-    label: str  # the candidate in words
-    state: State
-    verdict: str  # several where repeats differ; "" where there was no run
-    seconds: float  # to build its environment and run its tests
-    runs: int = 1
-    reason: str = ""  # why it is unknown
 
 
 class Section(NamedTuple):
@@ -115,23 +80,6 @@ def _redact_all(value: Any) -> Any:
 # -- the parts of a body ----------------------------------------------------------------------------------------------
 
 
-def list_trials(tried: Sequence[TrialSummary], seconds: float) -> Section:
-    """List every trial, in the order of the trying."""
-    rows = [
-        (str(number), one.label, one.state.value, one.verdict, f"{one.seconds:.1f}", one.reason)
-        for number, one in enumerate(tried, 1)
-    ]
-    runs = plural(sum(one.runs for one in tried), "run")
-    title = f"{plural(len(rows), 'trial')}, {runs}, {format_duration(seconds)} in all"
-    return Section(title, tabulate(rows, ("", "candidate", "is", "verdict", "seconds", "why")), folded=True)
-
-
-def list_where(title: str, context: RunContext) -> Section:
-    """List where it was tried, and what was held fixed there."""
-    rows = {"Python": context.python, "platform": context.platform, "hardware": context.hardware, **context.held}
-    return Section(title, tabulate([*rows.items()]))
-
-
 def tabulate(rows: Sequence[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
     """Lay out rows in columns, each cell on one line."""
     lines = [tuple(map(one_line, row)) for row in ([head, *rows] if head else rows)]
@@ -149,11 +97,6 @@ def join_names(names: Sequence[str]) -> str:
     """Name some things, the first dozen of them."""
     more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
     return ", ".join(map(one_line, names[:MANY])) + more
-
-
-def join_some(names: Sequence[str]) -> str:
-    """Name the first three of some, and count the others."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def excerpt(text: str) -> str:
@@ -189,7 +132,7 @@ def redact(text: str) -> str:
 
     Those below the current folder are relative to it; of others the home folder is ``~``.
     """
-    text = stripped(text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = strip_escapes(text.replace("\r\n", "\n").replace("\r", "\n"))
     text = "".join(character if _is_shown(character) else "\ufffd" for character in text)
     here = os.getcwd().rstrip("/")
     if here:
@@ -215,63 +158,3 @@ def quote_command(command: Sequence[str]) -> str:
     words = (_find_home().split(word) for word in command)
     quoted = ('"$HOME"'.join(part and shlex.quote(redact(part)) for part in parts) for parts in words)
     return " ".join(word or "''" for word in quoted)
-
-
-# -- progress ----------------------------------------------------------------------------------------------------------
-
-
-class Progress:
-    """Reports on standard error: a line for every trial and every note; to a terminal also what is being done.
-
-    Args:
-        stream: Where instead of standard error.
-        clock: Seconds, from any start.
-    """
-
-    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream or sys.stderr, clock
-        self._begun, self._number = clock(), 0
-
-    def say(self, text: str) -> None:
-        """Write a line that stays: a note about an environment, a warning."""
-        self.set_activity("")
-        print(redact(text).rstrip("\n"), file=self._stream, flush=True)
-
-    def set_activity(self, doing: str) -> None:
-        """Show on a terminal, until the next line, what is being done; "": nothing."""
-        if self._stream.isatty():
-            self._stream.write(f"\r\x1b[K{f'{unbroken(doing)[:75]} …' if doing else ''}")
-            self._stream.flush()
-
-    def report_known(self, trials: int) -> None:
-        """Report how many trials are known from before."""
-        if trials:
-            self.say(f"{plural(trials, 'trial')} known from before, not tried again")
-
-    def report_trial(self, one: TrialSummary, *, role: str = "", moved: Sequence[str] = ()) -> None:
-        """Report a finished trial.
-
-        Args:
-            one: The trial.
-            role: ``good end`` or ``bad end`` while these are proven.
-            moved: The packages that had to move along.
-        """
-        self._number += 1
-        why = one.reason if one.state is State.UNKNOWN else one.verdict
-        found = f"{one.state.value} ({why})" if why else one.state.value
-        if role and one.verdict:  # which of its tests is followed is not known yet
-            found = one.verdict
-        line = f"[{self._number}] {f'{role}, ' if role else ''}{one.label}: {found} in {format_duration(one.seconds)}"
-        self.say(f"{line}\n    moved along: {join_some(moved)}" if moved else line)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the beginning."""
-        return self._clock() - self._begun
-
-    def report_stop(self, command: Sequence[str]) -> None:
-        """Say how an interrupted request is continued."""
-        self.say(
-            f"stopped after {plural(self._number, 'trial')}, {format_duration(self.elapsed)}; these are kept. "
-            f"To go on from here:\n  {quote_command(command)}"
-        )

@@ -1,40 +1,31 @@
-"""Bisect the releases of one package, or the upgrades between two locks: the ends, the search, the answer."""
+"""Bisect the releases of one package; with what every kind has: what environments hold, and how its answer is built."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from pytest_rlregress.commands.bisect import follow
 from pytest_rlregress.commands.bisect.answer import Answer, ChangedSet, Culprit, Untested
 from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates
-from pytest_rlregress.commands.bisect.needs import (
-    EnvironmentContents,
-    add_harness,
-    find_needs,
-    list_distributions,
-    select_contents,
-)
-from pytest_rlregress.commands.environments import RequestError, indexes, requirements
-from pytest_rlregress.commands.environments.requirements import Requirements
-from pytest_rlregress.commands.trials import search
+from pytest_rlregress.commands.environments import HARNESS, RequestError
+from pytest_rlregress.commands.environments.environment import Environment
+from pytest_rlregress.commands.trials import pytest_run
 from pytest_rlregress.commands.trials.context import TrialContext, refuse_shadowed
-from pytest_rlregress.commands.trials.document import RunContext
-from pytest_rlregress.commands.trials.failure_comparison import list_documented
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.search import MinimalSet, State, Units
-from pytest_rlregress.commands.trials.trial import Builder, Candidate, LockChanges, Trial, Upgrades, group_upgrades
-from pytest_rlregress.records import reader
-from pytest_rlregress.stack import COMPONENTS, locks
+from pytest_rlregress.commands.trials.pytest_run import TrialRequest, TrialRun
+from pytest_rlregress.commands.trials.trial import Candidate, RunContext, Trial
+from pytest_rlregress.failures.observations import describe, list_documented
+from pytest_rlregress.stack import COMPONENTS, distributions, locks, requirements
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.util.text import plural
-
-Ends = tuple[Candidate, Candidate]
+from pytest_rlregress.stack.requirements import Requirements
+from pytest_rlregress.util.text import join_some, plural
 
 
 def bisect_releases(context: TrialContext) -> Answer:
@@ -47,18 +38,18 @@ def bisect_releases(context: TrialContext) -> Answer:
     refuse_shadowed([package])
     held = select_contents(package, find_needs(context))
     here = _make_release(context, held, package, held.lock.version(package) or "", held.lock)
-    among = _find_releases(context, held, package, (options.good, options.bad), {here.name: here})
+    among = find_releases(context, held, package, (options.good, options.bad), {here.name: here})
     ends = good, bad = among.candidates[0], among.candidates[-1]
 
     def find(followed: FollowedTest) -> Found:
-        culprit = _find_first_bad_release(context, among, followed)
+        culprit = find_first_bad_release(context, among, followed)
         return Found((culprit,), build_command(context, good=culprit.last_good.label, bad=culprit.first_bad.label))
 
     key = {"package": package, "good": good.label, "bad": bad.label, "held": held.lock.digest}
     return find_answer(context, held, ends, {**key, "pre": options.pre, "deps": not options.no_deps}, find)
 
 
-def _find_releases(
+def find_releases(
     context: TrialContext,
     held: EnvironmentContents,
     package: str,
@@ -73,7 +64,7 @@ def _find_releases(
         RequestError: An end is not there, or cannot be installed here; or the index cannot be asked.
     """
     try:
-        found = indexes.list_candidates(context.environments.find_release, package, *ends, context.options.pre)
+        found = context.environments.releases.list_between(package, *ends, context.options.pre)
     except RequestError as error:
         raise RequestError(f"{package}: {error}") from None
     releases = (
@@ -95,7 +86,7 @@ def _make_release(
     return Candidate(f"{package} {version}", resolve, held.lock, frozenset({package}), version)
 
 
-def _find_first_bad_release(context: TrialContext, among: OrderedCandidates, followed: FollowedTest) -> Culprit:
+def find_first_bad_release(context: TrialContext, among: OrderedCandidates, followed: FollowedTest) -> Culprit:
     """Find where the test flips, and which releases there could not be candidates; both ends were tried.
 
     Raises:
@@ -104,118 +95,114 @@ def _find_first_bad_release(context: TrialContext, among: OrderedCandidates, fol
     culprit = follow.find_first_bad(among, followed)
     versions = [one.name for one in among.candidates]
     flip = slice(versions.index(culprit.last_good.label), versions.index(culprit.first_bad.label) + 1)
-    left_out = indexes.list_left_out(context.environments.find_release, among.name, versions[flip], context.options.pre)
+    left_out = context.environments.releases.list_left_out(among.name, versions[flip], context.options.pre)
     unusable = (Untested(*one) for one in left_out if one[1] != "yanked")
     yanked = (Untested(*one) for one in left_out if one[1] == "yanked")
     return replace(culprit, between=(*culprit.between, *unusable), skipped=(*culprit.skipped, *yanked))
 
 
-def bisect_locks(context: TrialContext) -> Answer:
-    """Find which upgrades, of those between two locks, made the test fail, and which release of each.
+# -- what environments hold --------------------------------------------------------------------------------------------
 
-    Raises:
-        LockError: A file holds no complete set of packages.
-        RequestError: Both hold the same, or PYTHONPATH has a package that differs.
+
+@dataclass(frozen=True)
+class Needs:
+    """The packages of this environment that tests need."""
+
+    packages: frozenset[str] | None = None  # by normalised name; None: all of this environment
+    declared: bool = False  # whether the tests say so themselves; else it is what they import
+
+
+@dataclass(frozen=True)
+class EnvironmentContents:
+    """The packages that are held fixed."""
+
+    lock: Lock
+    requires: Requirements  # of each other
+    left_out: tuple[str, ...] = ()  # the packages of this environment that the tests do not need
+    needs: Needs = Needs()
+
+
+def select_contents(package: str, needs: Needs) -> EnvironmentContents:
+    """Select this environment, or the part of it that the tests need, with what that requires.
+
+    The package under bisect belongs to it, and the user's editable projects.
     """
-    options = context.options
-    paths = options.good_lock or options.from_record, options.bad_lock or options.to_record
-    read = locks.read if options.good_lock else reader.lock
-    good, bad = (add_harness(read(path)) for path in paths)
-    if good == bad:
-        raise RequestError(f"{paths[0]} and {paths[1]} hold the same packages: there is nothing to bisect")
-    changed = LockChanges(good, bad, ("the good lock", "the bad lock"))
-    refuse_shadowed(changed.by_name)
-    context.progress.say(f"{len(changed.by_name)} packages differ between {paths[0]} and {paths[1]}")
-
-    def find(followed: FollowedTest) -> Found:
-        built = (context.environments.build(lock).packages for lock in (good, bad))
-        before, after = (requirements.read_requirements(metadata.distributions(path=[str(one)])) for one in built)
-        upgrades = group_upgrades(changed, (before, after))
-        found = find_minimal_set(upgrades, followed)
-        alone = [next(iter(units)) for units in found.culprits if len(units) == 1]
-        needed = upgrades.names(frozenset().union(*found.culprits))
-        culprits = (_find_release(context, upgrades, (before, after), followed, unit, needed) for unit in alone)
-        return Found(tuple(filter(None, culprits)), build_command(context), _make_changed_set(upgrades, found))
-
-    ends = changed.candidate(()), changed.candidate(changed.by_name)
-    held = EnvironmentContents(good.having(dict.fromkeys(changed.by_name)), {})
-    return find_answer(context, held, ends, {"good": good.digest, "bad": bad.digest}, find)
+    lock, requires = locks.installed(), requirements.read_requirements()
+    if needs.packages is None:
+        return EnvironmentContents(lock, requires)
+    editable = {name for name, line in lock.lines.items() if line.startswith("-e ")}
+    roots = {canonicalize_name(package), *_list_own(), *needs.packages, *editable}
+    kept = requirements.find_dependencies(roots, requires)
+    left_out = tuple(sorted(name for name in lock.lines if name not in kept))
+    held = lock.having(dict.fromkeys(left_out))
+    kept_requires = {name: some for name, some in requires.items() if name in held.lines}
+    return EnvironmentContents(held, kept_requires, left_out, needs)
 
 
-def find_flipped_test(before: Path, after: Path) -> str:
-    """Find the one failure or test that went from good to bad between two records.
+def list_distributions(components: Iterable[str]) -> set[str]:
+    """List the packages that provide some components of the stack."""
+    return {name for component in components if component in COMPONENTS for name in COMPONENTS[component].distributions}
 
-    Raises:
-        RequestError: There is none, or more than one.
+
+def find_providers(files: Collection[str]) -> set[str]:
+    """Find the packages of this environment that installed some files, but those that every environment holds.
+
+    By files and not by modules: several packages have a module ``google`` or ``tests``, as the user's project may.
     """
-    found = list(dict.fromkeys(test.extra.failure or test.name for _, test in reader.flipped(before, after)))
-    if not found:
-        raise RequestError(f"no test went from good in {before} to bad in {after}: name one")
-    if len(found) > 1:
-        raise RequestError(f"{len(found)} went from good to bad, name one of them: {', '.join(found)}")
-    return found[0]
+    found: set[str] = set()
+    for distribution in distributions():
+        modules = (file for file in distribution.files or () if file.suffix in (".py", ".so"))
+        if any(str(distribution.locate_file(file)) in files for file in modules):
+            found.add(canonicalize_name(distribution.metadata["Name"] or ""))
+    return found - requirements.find_dependencies(_list_own(), requirements.read_requirements())
 
 
-def find_minimal_set(upgrades: Upgrades, followed: FollowedTest) -> MinimalSet:
-    """Try sets of upgrades until the smallest one is found that flips the test; both ends were tried."""
-    states = {frozenset[str](): State.GOOD, frozenset(upgrades.units.order): State.BAD}
-    while True:
-        step = search.next_set(upgrades.units.order, upgrades.units.needs, states)
-        if isinstance(step, MinimalSet):
-            return step
-        states[step.subset] = followed.try_(upgrades.candidate(step.subset)).state
+def _list_own() -> set[str]:
+    """List the harness and the pytest plugins beside it: the user's pytest configuration may name those."""
+    plugins = (point.dist for point in metadata.entry_points(group="pytest11"))
+    return {HARNESS} | {canonicalize_name(plugin.name) for plugin in plugins if plugin is not None}
 
 
-def _make_changed_set(upgrades: Upgrades, found: MinimalSet) -> ChangedSet:
-    def describe(units: Units) -> tuple[str, ...]:
-        names = sorted(one for unit in units for one in upgrades.units.members[unit])
-        return tuple(str(upgrades.locks.by_name[name]) for name in names)
+def find_needs(context: TrialContext) -> Needs:
+    """Find what the tests need: what they say, else the packages that a run of them here imports.
 
-    culprits = frozenset[str]().union(*found.culprits)
-    needed = frozenset(need for unit in culprits for need in upgrades.units.needs[unit])
-    return ChangedSet(
-        len(upgrades.locks.by_name),
-        describe(culprits),
-        describe(needed - culprits),
-        proven=found.proven,
-        undecided=tuple(describe(one) for one in found.culprits if len(one) > 1),
-    )
+    That run is kept, so that a bisect that is gone on with holds the same environments.
+    """
+    options, progress = context.options, context.progress
+    if options.all_packages:
+        return Needs()
+    # With the ends, so that another bisect of the same tests may run at the same time.
+    ends = [*options.words, options.good, options.bad, options.revisions]
+    with context.open_trials({"here": locks.installed().digest, "prefix": sys.prefix, "ends": ends}) as kept:
+        known = kept.trials.get("here")
+        run = known.runs[0] if known else _run_here(context)
+        if known is None and not run.trouble:
+            kept.add(Trial("here", runs=(run,)))
+    if run.needed is not None:
+        return Needs(frozenset(list_distributions(run.needed)), declared=True)
+    if run.trouble:
+        progress.say(f"what the test needs could not be found out: {run.trouble}. All of this environment is held.")
+        return Needs()
+    found = find_providers(frozenset(run.imported))
+    if known is None:
+        stack = list_distributions(COMPONENTS)
+        named = join_some(sorted(found, key=lambda name: (name not in stack, name)))
+        outcomes = join_some([*dict.fromkeys(map(describe, run.observations.values()))])
+        progress.say(
+            f"finding out what the test needs: {plural(len(found), 'distribution')}: {named} "
+            f"(imported in a run here: {outcomes})"
+        )
+    return Needs(frozenset(found))
 
 
-def _find_release(
-    context: TrialContext,
-    upgrades: Upgrades,
-    requires: tuple[Requirements, Requirements],
-    followed: FollowedTest,
-    unit: str,
-    needed: list[str],
-) -> Culprit | None:
-    """Find the release of an upgrade, with the others that are needed in place; None where none can be tried."""
-    others = [name for name in needed if name not in upgrades.units.members[unit]]
-    ends = tuple(map(upgrades.locks.candidate, (others, needed)))
-    before, after = (one.lock() for one in ends)
-    held = EnvironmentContents(
-        before, {**requires[0], **{name: requires[1][name] for name in others if name in requires[1]}}
-    )
-    found = []
-    for name in upgrades.units.members[unit]:
-        versions = before.version(name) or "", after.version(name) or ""
-        if any(f"{name}=={one}" != lock.lines.get(name) for one, lock in zip(versions, (before, after), strict=True)):
-            continue  # it was added, removed, or is not from an index
-        known = {version: replace(end, name=version) for version, end in zip(versions, ends, strict=True)}
-        try:
-            found.append(_find_releases(context, held, name, versions, known))
-        except RequestError as error:
-            context.progress.say(f"the releases of {name} cannot be listed: {error}")
-    # Of packages that can only be moved together one of the stack's components leads, and the others follow.
-    stack = list_distributions(COMPONENTS)
-    among = max(found, key=lambda one: (one.name in stack, len(one.candidates)), default=None)
-    if among is None or [followed.try_(among.candidates[at]).state for at in (0, -1)] != [State.GOOD, State.BAD]:
-        return None
-    try:
-        return _find_first_bad_release(context, among, followed)
-    except NoAnswer:
-        return None
+def _run_here(context: TrialContext) -> TrialRun:
+    """Run the tests in this environment, with their imports recorded; those that say what they need are not run."""
+    request, python = replace(context.request, finds_needs=True), Path(sys.executable)
+    context.progress.set_activity("finding out what the test needs")
+    return pytest_run.run_tests(python, request, timeout=context.options.timeout, say=context.progress.say)
+
+
+# -- the answer -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -230,10 +217,10 @@ class Found:
 def find_answer(
     context: TrialContext,
     held: EnvironmentContents,
-    ends: Ends,
+    ends: tuple[Candidate, Candidate],
     key: Mapping[str, Any],
     find: Callable[[FollowedTest], Found],
-    builder: Builder | None = None,
+    build: Callable[[Lock], Environment] | None = None,
     request: TrialRequest | None = None,
 ) -> Answer:
     """Prove both ends, find where between them the test flips, and build the answer.
@@ -242,12 +229,12 @@ def find_answer(
         context: Of this bisect.
         held: What is held fixed.
         ends: The good end and the bad end.
-        key: As of ``context.runner``, and so are builder and request.
+        key: As of ``context.runner``, and so are build and request.
         find: Finds where the test flips, or raises NoAnswer.
-        builder: Builds the environments.
+        build: Builds the environments.
         request: The tests.
     """
-    with context.runner(key, builder, request) as runner:
+    with context.runner(key, build, request) as runner:
         trials, followed, why = runner.trials, None, None
         try:
             followed = follow.follow_test(*ends, runner)
@@ -273,7 +260,7 @@ def find_answer(
             ends=(good, bad),
             run_context=_describe_run(hardware, held, trials.values(), found.culprits),
             tried=tuple(map(followed.summarize if followed else follow.summarize_end, trials.values())),
-            seconds=runner.seconds_before + context.progress.elapsed,
+            seconds=runner.seconds,
             command=found.command,
             culprits=found.culprits,
             changed=found.changed,
