@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.fixtures.fsdp_record import check_resumed
+from pytest_rlregress.fixtures.step_record import check
+
 pytestmark = [
     pytest.mark.guards("fsdp-step"),
     pytest.mark.needs("vllm-engine"),
@@ -14,8 +17,6 @@ LORA = pytest.param({"lora_rank": 8}, id="lora")
 
 
 def steps_agree(fsdp_step, steps=2, **settings):
-    from pytest_rlregress.fixtures.step_record import check
-
     check(fsdp_step.run(steps, **settings), steps, fsdp_step.settings.step.logprob_tolerance)
 
 
@@ -26,8 +27,6 @@ def test_two_processes_do_what_one_does(fsdp_step, trained):
 
 @pytest.mark.parametrize("trained", [ALL, LORA])
 def test_resumed_step_is_the_same(fsdp_step, trained, tmp_path):
-    from pytest_rlregress.fixtures.fsdp_record import check_resumed
-
     check_resumed(fsdp_step.resume(tmp_path / "checkpoint", **trained, dropout=0.1))
 
 

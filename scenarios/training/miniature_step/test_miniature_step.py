@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.fixtures.step_record import check, check_learned
+
 pytestmark = [pytest.mark.guards("miniature-step"), pytest.mark.needs("vllm-engine")]
 MEBIBYTE = 1024**2
 
@@ -11,8 +13,6 @@ MEBIBYTE = 1024**2
 @pytest.mark.parametrize("prompts", ["text", "random"])
 @pytest.mark.parametrize("level", [pytest.param("token", id="GRPO"), pytest.param("sequence", id="GSPO")])
 def test_two_steps_agree(training_step, level, prompts):
-    from pytest_rlregress.fixtures.step_record import check
-
     records = training_step.run(steps=2, level=level, prompt_kind=prompts)
     check(records, 2, training_step.settings.logprob_tolerance)
     assert sum(record.ended_early for record in records), "no completion ended early: their masks went untested"
@@ -20,8 +20,6 @@ def test_two_steps_agree(training_step, level, prompts):
 
 
 def test_forty_more_learn(training_step):
-    from pytest_rlregress.fixtures.step_record import check_learned
-
     check_learned(training_step.run(steps=training_step.settings.learn_steps))
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.fixtures import verl_record
+from pytest_rlregress.fixtures.step_record import check_learned
+from pytest_rlregress.fixtures.verl_record import check_resumed
+
 STEPS = 2
 V1 = pytest.mark.needs("transfer-queue")
 pytestmark = [pytest.mark.guards("verl-step"), pytest.mark.isolated(timeout=900)]
 
 
 def check(run, settings, steps=STEPS):
-    from pytest_rlregress.fixtures import verl_record
-
     verl_record.check(run, steps, settings.logprob_tolerance)
 
 
@@ -35,8 +37,6 @@ def test_two_steps_of_the_legacy_trainer(verl_step):
 @V1
 @pytest.mark.long
 def test_first_step_after_a_checkpoint(verl_step, tmp_path):
-    from pytest_rlregress.fixtures.verl_record import check_resumed
-
     saves = {"trainer.default_local_dir": tmp_path, "trainer.save_freq": 1}
     resumes = {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": tmp_path / "global_step_1"}
     through, resumed = verl_step.run(STEPS, settings=saves), verl_step.run(STEPS, settings=resumes)
@@ -47,8 +47,6 @@ def test_first_step_after_a_checkpoint(verl_step, tmp_path):
 @V1
 @pytest.mark.long
 def test_forty_steps_learn(verl_step):
-    from pytest_rlregress.fixtures.step_record import check_learned
-
     run = verl_step.run(40)
     check(run, verl_step.settings, 40)
     check_learned(run.steps)

@@ -7,6 +7,10 @@ import random
 
 import pytest
 
+from pytest_rlregress.agreement.causes import FACTOR, explain
+from pytest_rlregress.agreement.computations import Sampling
+from pytest_rlregress.agreement.logprobs import token_logprobs
+
 pytestmark = [pytest.mark.isolated(group="agreement", timeout=300), pytest.mark.needs("torch", "transformers")]
 
 BOS, PAD = 7, 0
@@ -71,8 +75,6 @@ def numbers(
     model, completions, temperature=1.0, before=lambda prompt: prompt, pick=lambda begin, row: row[begin - 1 :]
 ):
     """The model's log-probabilities of the completions, each behind its prompt as ``before`` makes it."""
-    from pytest_rlregress.agreement.logprobs import token_logprobs
-
     prompts = [before(prompt) for prompt in PROMPTS]
     rows = token_logprobs(model, [p + c for p, c in zip(prompts, completions, strict=True)], temperature)
     return [pick(len(prompt), row) for prompt, row in zip(prompts, rows, strict=True)]
@@ -129,8 +131,6 @@ def mistaken(mistake, model, completions):
 
     import torch
     from transformers import generation
-
-    from pytest_rlregress.agreement.computations import Sampling
 
     def left(*processors):
         return of_what_is_left(model, completions, generation.LogitsProcessorList(processors))
@@ -206,8 +206,6 @@ def with_defaults(models, request):
 
 @pytest.mark.parametrize("mistake", WANTED)
 def test_names_only_the_mistake_that_was_made(models, drawn, with_defaults, mistake):
-    from pytest_rlregress.agreement.causes import FACTOR, explain
-
     name = "gpt2" if mistake == "padding-positions" else "qwen2"
     reported, sampling = mistaken(mistake, models[name], drawn[name])
     found = explain(reported, models[name], PROMPTS, drawn[name], sampling=sampling, bos_id=BOS, pad_id=PAD)
@@ -219,9 +217,6 @@ def test_names_only_the_mistake_that_was_made(models, drawn, with_defaults, mist
 
 
 def test_each_side_has_its_own_causes(models, drawn):
-    from pytest_rlregress.agreement.causes import explain
-    from pytest_rlregress.agreement.computations import Sampling
-
     model, rows = models["qwen2"], drawn["qwen2"]
     raw, right = numbers(model, rows), numbers(model, rows, TEMPERATURE)
     padded = numbers(model, rows, TEMPERATURE, before=lambda prompt: [PAD] * (WIDTH - len(prompt)) + prompt)
@@ -250,8 +245,6 @@ def test_explaining_leaves_the_model_unchanged(models, drawn):
 
     import numpy
     import torch
-
-    from pytest_rlregress.agreement.causes import explain
 
     model = copy.deepcopy(models["gpt2"]).train()  # GPT-2 has dropout
     model.transformer.h[0].eval()
@@ -283,15 +276,11 @@ def test_explaining_leaves_the_model_unchanged(models, drawn):
     ],
 )
 def test_rejects_arguments_that_do_not_match(models, prompts, completions, reported, message):
-    from pytest_rlregress.agreement.causes import explain
-
     with pytest.raises(ValueError, match=message):
         explain(reported, models["qwen2"], prompts, completions)
 
 
 def test_compares_an_empty_completion_and_a_single_token(models):
-    from pytest_rlregress.agreement.causes import explain
-
     model, rows = models["qwen2"], [[5], [], [6]]
     right = numbers(model, rows)
     assert explain(right, model, PROMPTS, rows).agrees

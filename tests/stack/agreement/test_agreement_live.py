@@ -8,6 +8,7 @@ import documents
 import pytest
 from compared_engines import PROMPTS, drawn, group, moved, started
 
+from pytest_rlregress.agreement.engine_weights import engine_weights
 from pytest_rlregress.remedies.rollout import reload_by_worker, reload_weights
 
 pytestmark = [pytest.mark.needs("vllm-engine", "torch", "transformers"), pytest.mark.slow]
@@ -202,8 +203,6 @@ def test_comparing_changes_only_the_cache(raw, model, agreement):
 
     import numpy
     import torch
-
-    from pytest_rlregress.agreement.engine_weights import engine_weights
 
     def seen():
         random_states = random.getstate(), str(numpy.random.get_state()), torch.get_rng_state().tolist()

@@ -11,6 +11,11 @@ from contextlib import nullcontext
 import pytest
 from altered_steps import alters, assert_red
 
+from pytest_rlregress.fixtures import verl_on_cpu
+from pytest_rlregress.fixtures.fsdp_record import check_resumed
+from pytest_rlregress.fixtures.rank_processes import RankError
+from pytest_rlregress.stack import InterfaceMissing
+
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.isolated(group="fsdp-step", timeout=300),
@@ -225,8 +230,6 @@ def test_unequal_ranks_are_what_the_step_has(fsdp_step):
 
 
 def test_rank_killed_in_a_step_is_named_in_time(fsdp_step):
-    from pytest_rlregress.fixtures.rank_processes import RankError
-
     begun = time.monotonic()
     with pytest.raises(RankError, match="in train: rank 1 of 2 died of SIGKILL"):
         fsdp_step.run(steps=1, prepare=killed_between_micro_batches)
@@ -244,8 +247,6 @@ def padding_by_flash_attn():
     import tempfile
     from pathlib import Path
 
-    from pytest_rlregress.fixtures import verl_on_cpu
-
     folder = Path(tempfile.mkdtemp())
     (folder / "utils").mkdir()
     (folder / "utils" / "attention_utils.py").write_text("from flash_attn.bert_padding import unpad_input")
@@ -260,8 +261,6 @@ def padding_by_flash_attn():
     ],
 )
 def test_verl_without_an_interface_is_missing(fsdp_step, lacking, message):
-    from pytest_rlregress.stack import InterfaceMissing
-
     with pytest.raises(InterfaceMissing, match=message):
         fsdp_step.run(steps=1, prepare=lacking)
 
@@ -296,16 +295,12 @@ def without_schedule(sound, self, state):
 
 
 def test_rejects_a_resumed_step_without_numbers():
-    from pytest_rlregress.fixtures.fsdp_record import check_resumed
-
     with pytest.raises(AssertionError, match="only nothing compared"):
         check_resumed({})
 
 
 @pytest.mark.parametrize("fault", [without_weights, without_optimizer, without_random_state, without_schedule])
 def test_incomplete_checkpoint_is_seen(fsdp_step, tmp_path, fault):
-    from pytest_rlregress.fixtures.fsdp_record import check_resumed
-
     differences = fsdp_step.resume(tmp_path / "checkpoint", prepare=fault, dropout=0.1)
     with pytest.raises(AssertionError, match="resumed, the step is another one: it differs in"):
         check_resumed(differences)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_rlregress.fixtures.step_record import check
 from pytest_rlregress.fixtures.step_settings import StepSettings
 
 pytestmark = pytest.mark.slow
@@ -73,8 +74,6 @@ def test_text_wants_a_tokenizer_of_all_ids(tiny_qwen):
 
 
 def test_each_model_has_its_own_engine(trainer_step, tiny_model):
-    from pytest_rlregress.fixtures.step_record import check
-
     before = trainer_step().engine
     step = trainer_step(model=tiny_model("llama"), steps=1)
     assert step.engine is not before
@@ -83,8 +82,6 @@ def test_each_model_has_its_own_engine(trainer_step, tiny_model):
 
 def test_an_engine_that_died_is_replaced(trainer_step):
     import ray
-
-    from pytest_rlregress.fixtures.step_record import check
 
     step = trainer_step(steps=1)
     ray.kill(step.engine)

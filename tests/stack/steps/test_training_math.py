@@ -8,6 +8,7 @@ import statistics
 
 import pytest
 
+from pytest_rlregress.fixtures.step_settings import StepSettings
 from pytest_rlregress.hardware.profiles import load_profiles
 
 pytestmark = [
@@ -54,7 +55,6 @@ def test_batch_is_laid_out_as_in_verl():
     import torch
 
     from pytest_rlregress.fixtures.step_rollout import to_batch
-    from pytest_rlregress.fixtures.step_settings import StepSettings
     from pytest_rlregress.fixtures.vllm_engine import Completion
 
     completions = [

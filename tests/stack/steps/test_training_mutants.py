@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from altered_steps import assert_red
 
+from pytest_rlregress.fixtures.step_record import check
+
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.isolated(group="training", timeout=300),
@@ -20,8 +22,6 @@ LAYER = "model.layers.0.self_attn.k_proj.weight"
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_the_sound_step_passes(training_step, level, kind):
-    from pytest_rlregress.fixtures.step_record import check
-
     records = training_step.run(steps=1, level=level, prompt_kind=kind)
     check(records, 1, training_step.settings.logprob_tolerance)
     [record] = records

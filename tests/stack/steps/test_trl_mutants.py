@@ -8,6 +8,10 @@ import types
 import pytest
 from altered_steps import assert_red
 
+from pytest_rlregress.fixtures.step_record import check, check_resumed
+from pytest_rlregress.fixtures.trl_on_cpu import send_by
+from pytest_rlregress.remedies.rollout import reload_by_worker, reload_weights
+
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.isolated(group="trl mutants", timeout=300),
@@ -94,16 +98,10 @@ def first_sync_only(trainer):
 
 
 def stale_head(trainer):
-    from pytest_rlregress.fixtures.trl_on_cpu import send_by
-    from pytest_rlregress.remedies.rollout import reload_by_worker
-
     send_by(trainer, reload_by_worker)  # TRL names a tied head by the embedding only
 
 
 def stale_cache(trainer):
-    from pytest_rlregress.fixtures.trl_on_cpu import send_by
-    from pytest_rlregress.remedies.rollout import reload_weights
-
     trainer.vllm_generation.llm.llm_engine.reset_prefix_cache = lambda *_, **__: True
     send_by(trainer, reload_weights)
 
@@ -295,14 +293,10 @@ def test_alteration_is_noticed(trl_step, wanted, alter, given):
 
 @pytest.mark.parametrize("mode", ["hf", "colocate"])
 def test_sound_step_passes(trl_step, mode):
-    from pytest_rlregress.fixtures.step_record import check
-
     check(trl_step.run(2, mode).records, 2, TOLERANCE, "max")
 
 
 def test_only_the_tokenizers_token_may_end_a_completion(trl_step):
-    from pytest_rlregress.fixtures.step_record import check
-
     def end_as_older_releases_do(trainer):
         only = trainer.processing_class.eos_token_id
         trainer.eos_token_ids, trainer.generation_config.eos_token_id = [only], only
@@ -313,8 +307,6 @@ def test_only_the_tokenizers_token_may_end_a_completion(trl_step):
 
 
 def test_old_weights_after_resume_are_noticed(trl_step):
-    from pytest_rlregress.fixtures.step_record import check_resumed
-
     def without_weights(trainer):
         trainer._load_from_checkpoint = lambda *arguments, **options: None
 
