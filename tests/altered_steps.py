@@ -8,7 +8,7 @@ import re
 
 
 def assert_red(records, wanted, tolerance, compared="mean"):
-    """The first complaint is of the last step, and is what ``wanted`` says: "PROPERTY|PROPERTY" or "PROPERTY: TEXT"."""
+    """Assert that the first complaint is of the last step and is wanted: "PROPERTY|PROPERTY" or "PROPERTY: TEXT"."""
     from pytest_rlregress.fixtures.step_record import check, find_complaints
 
     *sound, altered = records
