@@ -14,8 +14,6 @@ from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.records.record_types import Record, RecordedTest, State, Summary
 from pytest_rlregress.util.text import clean, code_span, markdown_table, plural, quoted, wrapped
 
-#: How the tests of each side are counted.
-_SIDES = {"reproduces": "reproduction", "guards": "guard"}
 _ORDER = ["broken", *Verdict]
 _NAMED = 8  # in a sentence
 _LISTED = 30  # in a list
@@ -52,13 +50,18 @@ class RunFinding:
     @property
     def counted(self) -> str:
         """How many tests these are: ``2 of 38 guards``."""
-        return f"{len(self.tests)} of {plural(self.of, _SIDES[self.side])}"
+        return f"{len(self.tests)} of {count_side(self.of, self.side)}"
 
     @property
     def notes(self) -> list[str]:
         """Why, each text once."""
         texts = dict.fromkeys(clean(test.extra.note or test.message) for test in self.tests)
         return [text for text in texts if text][:_NOTES]
+
+
+def count_side(number: int, side: str) -> str:
+    """Count tests of one side of a failure: ``3 guards``."""
+    return plural(number, {"reproduces": "reproduction", "guards": "guard"}.get(side, "test"))
 
 
 def find(tests: Collection[RecordedTest]) -> list[RunFinding]:

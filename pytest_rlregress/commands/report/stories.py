@@ -109,12 +109,6 @@ def group_alike(changes: Iterable[Change]) -> list[list[Change]]:
     return [*groups.values()]
 
 
-def count_tests(changes: Sequence[Change]) -> str:
-    """Count tests of one side of a failure: ``3 guards``."""
-    words = {"guards": "guard", "reproduces": "reproduction"}
-    return plural(len(changes), words.get(changes[0].latest.side, "test"))
-
-
 def show_words(change: Change) -> str:
     """Describe a test's results: ``held -> regressed``."""
     now = change.now.word if change.now else "not there"

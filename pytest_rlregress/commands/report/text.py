@@ -16,7 +16,6 @@ from pytest_rlregress.commands.report.night import Night, PlatformNight, RunComp
 from pytest_rlregress.commands.report.stories import (
     NOTHING,
     Story,
-    count_tests,
     describe_difference,
     group_alike,
     moment,
@@ -25,6 +24,7 @@ from pytest_rlregress.commands.report.stories import (
     tell_stories,
 )
 from pytest_rlregress.failures.verdicts import rank
+from pytest_rlregress.records.answer import count_side
 from pytest_rlregress.util.text import clean, code_span, plural, quoted
 
 _KNOWN = 3
@@ -165,8 +165,8 @@ def tell_since_last(found: RunComparison) -> list[str]:
     for changes in groups[:_TESTS]:
         first = changes[0]
         if first.latest.failure and len(changes) > 1:
-            counted = f"{quoted(first.latest.failure)}: {count_tests(changes)} {show_words(first)}{_tell_why(first)}"
-            lines.append(f"- {first.kind}: {counted}")
+            counted = f"{quoted(first.latest.failure)}: {count_side(len(changes), first.latest.side)}"
+            lines.append(f"- {first.kind}: {counted} {show_words(first)}{_tell_why(first)}")
         else:
             lines.append(f"- {first.kind}: {_tell_test(first)}")
     if len(groups) > _TESTS:

@@ -17,9 +17,15 @@ ALL = [case.name for case in cases(12)]
 RAN = [case.name for case in cases(12) if case.word != "unavailable"]
 
 
-def opened(folder, *, events=(), nights=2, tests=12, platforms=("cpu",), expect=(), **options):
-    make(folder, nights=nights, platforms=platforms, tests=tests, events=events, traces=False, **options)
+def opened(folder, *, events=(), nights=2, tests=12, platforms=("cpu",), expect=()):
+    make(folder, nights=nights, platforms=platforms, tests=tests, events=events, traces=False)
     return judge_night(open_history([folder]), expect=expect)
+
+
+def compared(folder, events, tests=12):
+    """Two runs, and the second compared with the first."""
+    before, after = make(folder, nights=2, platforms=("cpu",), tests=tests, events=events, traces=False)
+    return before, after, compare(open_history([before, after]), before, [after])
 
 
 def told(night):
@@ -167,17 +173,15 @@ def test_failure_is_new_on_the_first_night_and_known_later(tmp_path):
     assert "as before" not in first
 
 
-def test_comparison_names_failures_of_both_runs(tmp_path):
-    before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=[FAILS], traces=False)
-    found = compare(open_history([before, after]), before, [after])
-    assert found.headline == "nothing got worse, 1 test fails as before"
-
-
-def test_comparison_names_new_tests_that_fail(tmp_path):
-    events = [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])]
-    before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=events, traces=False)
-    found = compare(open_history([before, after]), before, [after])
-    assert found.headline == "1 new test fails"
+@pytest.mark.parametrize(
+    ("events", "headline"),
+    [
+        ([FAILS], "nothing got worse, 1 test fails as before"),
+        ([Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])], "1 new test fails"),
+    ],
+)
+def test_comparison_has_a_headline(tmp_path, events, headline):
+    assert compared(tmp_path, events)[-1].headline == headline
 
 
 @pytest.mark.parametrize("word", ["unavailable", "blocked"])
@@ -185,9 +189,7 @@ def test_comparison_names_lost_tests_and_leaves_the_gate_open(tmp_path, word):
     acts = [case.name for case in cases(30) if case.word == "reproduced"][:1]
     events = [Event("bad", 1, name, word) for name in GUARDS[:1] + acts]
     events += [Event("upgrade", 1, "verl", "0.4.1"), Event("upgrade", 1, "accelerate", "2.0")]
-    before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=30, events=events, traces=False)
-    history = open_history([before, after])
-    found = compare(history, before, [after])
+    before, after, found = compared(tmp_path, events, tests=30)
     assert found.headline == "2 tests lost"
     assert not any(change.trips for change in found.changes)
     text = tell(found)
@@ -198,5 +200,5 @@ def test_comparison_names_lost_tests_and_leaves_the_gate_open(tmp_path, word):
     whole = as_json(found)
     lost = [one for one in whole["changes"] if one["kind"] == "lost"]
     assert [(one["trips"], one["bisect"], one["packages"][0]["name"]) for one in lost] == [(False, [], "verl")] * 2
-    back = compare(history, after, [before])
+    back = compare(open_history([before, after]), after, [before])
     assert back.headline == "nothing got worse"

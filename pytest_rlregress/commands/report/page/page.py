@@ -15,6 +15,7 @@ from pytest_rlregress.commands.report.page import plots, tables
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.fidelity import FIDELITIES
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
+from pytest_rlregress.records.answer import count_side
 from pytest_rlregress.util.text import plural
 
 _HERE = Path(__file__).parent
@@ -54,6 +55,7 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         now=now.astimezone(datetime.UTC),
         stories=stories.tell_stories(night.changes),
         told=stories,
+        count_side=count_side,
         rows=tables.make_rows(night, {name: failure.title for name, failure in known.items()}, anchors),
         plots=plots.make_plots(history.runs),
         geometry=plots,
