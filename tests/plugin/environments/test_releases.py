@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import sys
 import threading
@@ -13,27 +12,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.environment import Environments, Release
+from pytest_rlregress.commands.environments.environment import Release, Releases
+from pytest_rlregress.commands.environments.uv import Installer
 from pytest_rlregress.scenarios.dependencies.wheel_index import sdist, wheel
 
 NO_WHEEL = f"cp27-cp27m-{sys.platform}_x86_64"
 
 
 @pytest.fixture
-def ask(tmp_path, monkeypatch):
-    """Ask uv, which has a cache of its own and no other configuration."""
-    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
+def ask(own_uv, monkeypatch):
+    """Ask uv about an index, and about one more."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
-    def ask(index_url=None, *links, offline=False, more=None):
-        settings = {"UV_DEFAULT_INDEX": index_url or "file:///nonexistent", "UV_FIND_LINKS": ",".join(map(str, links))}
-        if more:
-            settings |= {"UV_INDEX": more, "UV_INDEX_STRATEGY": "unsafe-best-match"}
-        environments = Environments(tmp_path / "none", settings=settings, offline=offline)
-        return environments.releases
+    def ask(index_url, *, more="", offline=False):
+        settings = {"UV_DEFAULT_INDEX": index_url, "UV_INDEX": more, "UV_INDEX_STRATEGY": "unsafe-best-match"}
+        return Releases(Installer(settings, offline))
 
     return ask
 
