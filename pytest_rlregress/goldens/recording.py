@@ -87,9 +87,16 @@ class Recording:
         }
         golden = msgspec.structs.replace(draft, origin=origin)
         folder = self._run.settings.goldens.resolve()
+        changes = []
         try:
             before = find(folder, golden.step, golden.key)
-            changes = describe_changes(before, golden) if before else []
+            if before:
+                found, then = compare(before, golden.settings, golden.runs), before.origin
+                when = f"({then.get('date')}, commit {then.get('commit')})"
+                changes = [f"its numbers agree with those of the one before {when}"]
+                if found.differences:
+                    changes = [f"its numbers are not those of the one before {when}:", *found.differences]
+                changes += [*found.notes, *list_moved(then, golden.origin["versions"])]
         except GoldenError as error:
             changes = [f"in place of an unreadable golden: {error}"]
         folder.mkdir(parents=True, exist_ok=True)
@@ -120,14 +127,3 @@ def find_commit(folder: Path) -> str:
             f"first what git status lists: {', '.join(line[3:] for line in changed.splitlines()[:5])}"
         )
     return commit
-
-
-def describe_changes(before: Golden, now: Golden) -> list[str]:
-    """List in lines how a golden differs from the one before it."""
-    found = compare(before, now.settings, now.runs)
-    when = f"{before.origin.get('date')}, commit {before.origin.get('commit')}"
-    if not found.differences:
-        numbers = [f"its numbers agree with those of the one before ({when})"]
-    else:
-        numbers = [f"its numbers are not those of the one before ({when}):", *found.differences]
-    return [*numbers, *found.notes, *list_moved(before.origin, now.origin["versions"])]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_rlregress.commands.report.changes import TOLD, Change, Flaky, Kind
-from pytest_rlregress.commands.report.history import Problem, RecordedRun
+from pytest_rlregress.commands.report.history import RecordedRun
 from pytest_rlregress.commands.report.night import Night, PlatformNight, RunComparison
 from pytest_rlregress.commands.report.stories import (
     NOTHING,
@@ -32,8 +32,6 @@ _TESTS = 10  # of one story
 _PROBLEMS = 5
 _CHARACTERS = 60_000  # an issue takes 65536
 
-Rates = Mapping[tuple[str, str], Flaky]  # by platform and test
-
 
 def tell(found: Night | RunComparison) -> str:
     """Render a night, or a comparison, the most urgent first."""
@@ -44,7 +42,21 @@ def tell(found: Night | RunComparison) -> str:
     else:
         title = f"Compared (times are UTC): {found.headline}"
         head, rates = _tell_runs(found), {}
-    return _lay_out(title, head, found.changes, found.problems, rates)
+    text = "\n".join([f"## {title}", "", *head, ""])
+    stories = tell_stories(found.changes)
+    for index, story in enumerate(stories):
+        more = "\n".join(["", *_tell_story(story, rates), ""])
+        if len(text) + len(more) > _CHARACTERS:
+            text += f"\nAnd {len(stories) - index} more, which do not fit here.\n"
+            break
+        text += more
+    if found.problems:
+        told = [
+            f"- {code_span(clean(shorten_path(one.path)))}: {quoted(one.text)}" for one in found.problems[:_PROBLEMS]
+        ]
+        told += _count_rest(found.problems, _PROBLEMS)
+        text += "\n".join(["", "### About the records", "", *told, ""])
+    return text
 
 
 def _tell_runs(found: RunComparison) -> list[str]:
@@ -70,24 +82,6 @@ def _tell_run(run: RecordedRun) -> str:
 def _odd(run: RecordedRun) -> str:
     state = "" if run.extra.state == "complete" else f" {run.extra.state}"
     return f"{state} with files not committed" if run.dirty else state
-
-
-def _lay_out(
-    title: str, head: Sequence[str], changes: Iterable[Change], problems: Sequence[Problem], rates: Rates
-) -> str:
-    text = "\n".join([f"## {title}", "", *head, ""])
-    stories = tell_stories(changes)
-    for index, story in enumerate(stories):
-        more = "\n".join(["", *_tell_story(story, rates), ""])
-        if len(text) + len(more) > _CHARACTERS:
-            text += f"\nAnd {len(stories) - index} more, which do not fit here.\n"
-            break
-        text += more
-    if problems:
-        told = [f"- {code_span(clean(shorten_path(one.path)))}: {quoted(one.text)}" for one in problems[:_PROBLEMS]]
-        told += _count_rest(problems, _PROBLEMS)
-        text += "\n".join(["", "### About the records", "", *told, ""])
-    return text
 
 
 def _count_rest(listed: Sequence[object], most: int) -> list[str]:
@@ -123,7 +117,7 @@ def _list_installed(run: RecordedRun) -> tuple[object, ...]:
     return run.lock.digest, run.extra.hardware.driver, run.extra.stack.python
 
 
-def _tell_story(story: Story, rates: Rates) -> list[str]:
+def _tell_story(story: Story, rates: Mapping[tuple[str, str], Flaky]) -> list[str]:
     lines = [f"### {story.kind.capitalize()} on {quoted(story.platform)}: {story.happened}", ""]
     for change in story.changes[:_TESTS]:
         flaky = None if change.kind is Kind.REPAIRED else rates.get((change.platform, change.test))
