@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from record_checks import checked
 
 from pytest_rlregress.commands.report import history as history_module
+from pytest_rlregress.commands.report import step_numbers
 from pytest_rlregress.commands.report.history import open_history, read_entry
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.record_types import FORMAT
 

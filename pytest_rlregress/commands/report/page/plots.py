@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pytest_rlregress.commands.report.history import RecordedRun
+from pytest_rlregress.commands.report.step_numbers import split_name
 from pytest_rlregress.commands.report.stories import describe_difference, moment
 from pytest_rlregress.fixtures.step_measurements import MINIATURE
-from pytest_rlregress.goldens.step_numbers import split_name
 from pytest_rlregress.util.text import plural
 
 #: A plot's size in pixels, and where its axes are.
@@ -18,7 +18,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 130, 64, 394, 10, 110
 
 _WEEK = 7 * 24 * 3600
 
-#: Title, unit and scale of each number that a step measures (``goldens.step_numbers.read_numbers``).
+#: Title, unit and scale of each number that a step measures (``report.step_numbers.read_numbers``).
 METRICS = {
     "step_seconds": ("Step time", "s", 1.0),
     "tokens_per_second": ("Generation speed", "tokens/s", 1.0),
