@@ -181,14 +181,13 @@ class _Assembler:
             chain.clear()
 
     def _next(self) -> Chain:
-        """Return the next chain, with the lines around it as the log of its events."""
+        """Return the next chain; the lines around it are the log that its events' signatures are looked for in."""
         _, chain = self._waiting.popleft()
         log = "\n".join(line.printed for line in self._context)
-        bears = [
-            event.bears if event.message_only else self._search.match(replace(event.outcome, log=log))
+        return tuple(
+            event if event.message_only else replace(event, bears=self._search.match(replace(event.outcome, log=log)))
             for event in chain
-        ]
-        return tuple(replace(event, bears=found) for event, found in zip(chain, bears, strict=True))
+        )
 
     def _take_in_crash(self, line: Line) -> bool:
         """Take a line, if it belongs to a crash."""

@@ -4,7 +4,7 @@ those that could be one, and what else happened. Memory does not grow with the l
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pytest_rlregress.diagnosis.events import Chain, read_events
@@ -159,13 +159,13 @@ class Diagnosis:
         for chain in read_events(blocks, self.search):
             fitting = [(fit(event.outcome, event.bears), event) for event in chain]
             self._signals |= {event.outcome.signal for fits, event in fitting if fits or not event.minor}
-            fitting = [(fits, event) for fits, event in fitting if fits]
-            if not fitting:
+            if different := tuple(dict.fromkeys(fits for fits, _ in fitting if fits)):
+                seen = self._seen.setdefault(different, {fits: LogFinding("") for fits in different})
+                for fits, event in fitting:
+                    if fits:
+                        seen[fits].add(log, event.lines)
+            else:
                 self._add_unknown(log, chain)
-                continue
-            seen = self._seen.setdefault(tuple(dict.fromkeys(fits for fits, _ in fitting)), {})
-            for fits, event in fitting:
-                seen.setdefault(fits, LogFinding("")).add(log, event.lines)
 
     def end(self) -> None:
         """End the last log: only now it is known which clues there are."""
@@ -173,10 +173,9 @@ class Diagnosis:
         possible: dict[str, LogFinding] = {}
         for seen in self._seen.values():
             named = {fits: choose_answers(fits, self.search.clues) for fits in seen}
-            if any(named.values()):
-                self._name(documented, seen, named)
-            else:
-                self._name(possible, seen, {fits: fits for fits in seen})
+            certain = any(named.values())
+            for fits, times in seen.items():
+                self._add_failures(documented if certain else possible, named[fits] if certain else fits, times)
         self.documented = sorted(documented.values(), key=lambda finding: -finding.specificity)
         self.possible = [finding for name, finding in possible.items() if name not in documented]
         explained = bool(self._seen or self._unknown)
@@ -194,23 +193,16 @@ class Diagnosis:
         else:
             self.left_out += 1
 
-    def _name(
-        self, findings: dict[str, LogFinding], seen: _Seen, named: Mapping[tuple[Fit, ...], Iterable[Fit]]
-    ) -> None:
-        """Add what was seen to the findings of the failures that it is named as."""
-        for fits, times in seen.items():
-            by_id: dict[str, list[Fit]] = {}
-            for fit in named[fits]:
-                by_id.setdefault(fit.failure.id, []).append(fit)
-            for name, one in by_id.items():
-                failure = one[0].failure
-                finding = findings.setdefault(name, LogFinding(failure.title, failure))
-                finding.specificity = max(finding.specificity, *(fit.specificity for fit in one))
-                finding.confirm = tuple(
-                    dict.fromkeys((*finding.confirm, *(fit.signature.confirm for fit in one if fit.signature.confirm)))
-                )
-                finding.count += times.count
-                finding.places = sorted((*finding.places, *times.places), key=self._order)[:_PLACES]
+    def _add_failures(self, findings: dict[str, LogFinding], fits: Sequence[Fit], times: LogFinding) -> None:
+        """Add what was seen some times to the findings of the failures that it fits."""
+        for name in dict.fromkeys(fit.failure.id for fit in fits):
+            same = [fit for fit in fits if fit.failure.id == name]
+            finding = findings.setdefault(name, LogFinding(same[0].failure.title, same[0].failure))
+            finding.specificity = max(finding.specificity, *(fit.specificity for fit in same))
+            confirm = (*finding.confirm, *(fit.signature.confirm for fit in same))
+            finding.confirm = tuple(dict.fromkeys(filter(None, confirm)))
+            finding.count += times.count
+            finding.places = sorted((*finding.places, *times.places), key=self._order)[:_PLACES]
 
     def _order(self, place: LogPosition) -> tuple[int, int]:
         return self._logs.index(place.log), place.number
