@@ -327,12 +327,6 @@ def test_page_without_records_says_nothing_ran(tmp_path, platforms):
     assert "<svg" not in html
 
 
-def test_a_damaged_record_is_named(tmp_path):
-    (tmp_path / "20261101T000000Z-cpu-aaaaaa.json").write_text('{"results": {')
-    tonight, history = opened(tmp_path, nights=1, platforms=("cpu",), tests=9, events=())
-    assert "20261101T000000Z-cpu-aaaaaa.json" in text(render(tonight, history, NOW))
-
-
 def test_half_a_surrogate_pair_can_be_written(tmp_path):
     (path,) = histories.make(tmp_path, nights=1, platforms=("cpu",), tests=9, events=[Event("bad", 0, GUARDS[0])])
     record = json.loads(path.read_text())
