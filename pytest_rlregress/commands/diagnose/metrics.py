@@ -124,6 +124,8 @@ class Run:
     numbered: bool = True
     settings: dict[str, set[float]] = field(default_factory=dict)
     steps: dict[int, None] = field(default_factory=dict)
+    _latest: int | None = None
+    _begun: int = 0  # steps, each again where the log goes back to it
     _series: dict[str, Series] = field(default_factory=dict)
 
     @property
@@ -144,8 +146,10 @@ class Run:
             return
         if step is None:
             step = len(self.steps) + 1
-        if step not in self.steps and len(self.steps) >= MOST_STEPS:
-            return
+        if step != self._latest:
+            if self._begun >= MOST_STEPS:
+                return
+            self._latest, self._begun = step, self._begun + 1
         self.steps[step] = None
         for name, value in values.items():
             self._series.setdefault(name, Series(name)).by_step.setdefault(step, value)
@@ -161,6 +165,8 @@ class Run:
 
     def feed(self, block: bytes) -> None:
         """Read the metrics in a block of whole lines."""
+        if self._begun >= MOST_STEPS:
+            return
         if b"_size': " in block:
             for key, value in _SETTING.findall(block):
                 self.settings.setdefault(key.decode(), set()).add(float(value))

@@ -268,3 +268,10 @@ def test_keeps_a_bounded_number_of_steps():
     for number in range(1, 30_000):
         run.feed(b"step:%d - critic/score/mean:0.5\n" % number)
     assert (len(run.steps), len(run.get("reward"))) == (20_000, 20_000)
+
+
+def test_reads_no_more_of_a_log_that_goes_back_and_forth():
+    run = Run("long.log")
+    run.feed(b"step:1 - critic/score/mean:0.5\nstep:2 - critic/score/mean:0.5\n" * 10_000)
+    run.feed(b"step:3 - critic/score/mean:0.5\n")
+    assert list(run.steps) == [1, 2]
