@@ -124,6 +124,8 @@ class Order:
     """The settings that make a child the same pytest as its parent: pickled, first message on the channel.
 
     Attributes:
+        files: The files whose tests it runs.
+        arguments: What pytest is told to collect: those files, or a folder with some of them.
         kept: A file whose tests other plugins may not leave out.
         collects: Whether it runs tests; otherwise it is there to import files that it is told.
         coverage: The configuration of the measurement that the pytest process takes part in, as coverage serializes it.
@@ -131,6 +133,7 @@ class Order:
 
     options: dict[str, bytes]
     files: tuple[str, ...]
+    arguments: tuple[str, ...]
     folder: str
     environment: dict[str, str]
     workerinput: dict[str, Any]

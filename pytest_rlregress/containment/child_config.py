@@ -15,6 +15,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -92,15 +93,34 @@ def order(
     factory: Any = getattr(config, "_tmp_path_factory", None)  # not with -p no:tmpdir
     # For what its tests make in tmp_path, pytest's own rules hold which to keep.
     basetemp = factory.getbasetemp() / f"contained-{folder.name}" if factory else folder / "tmp"
+    files = list(dict.fromkeys(files))
     return Order(
         options=options(config, basetemp),
-        files=tuple(dict.fromkeys(map(str, files))),
+        files=tuple(map(str, files)),
+        arguments=tuple(map(str, _list_arguments(config, files))),
         folder=os.getcwd(),
         environment={"TORCHINDUCTOR_CACHE_DIR": str(inductor), **os.environ, "TMPDIR": str(folder), **variables},
         workerinput=workerinput(config),
         markers=tuple(config.getini("markers")),
         coverage=coverage,
     )
+
+
+def _list_arguments(config: pytest.Config, files: list[Path]) -> list[Path]:
+    """List what a child's pytest is to collect: the files, or the folder that those outside the root folder share.
+
+    The node id of a file outside that is an argument itself is "": its fixtures would be there for every other file.
+    """
+    names = config.getini("python_files")
+    outside = [
+        file
+        for file in files
+        if not file.is_relative_to(config.rootpath) and any(fnmatch(file.name, name) for name in names)
+    ]
+    if not outside:
+        return files
+    shared = Path(os.path.commonpath([file.parent for file in outside]))
+    return [shared, *(file for file in files if file not in outside)]
 
 
 def options(config: pytest.Config, basetemp: Path) -> dict[str, bytes]:
@@ -170,19 +190,21 @@ def coverage(say: Callable[[str], None]) -> str | None:
 # -- in the child ------------------------------------------------------------------------------------------------------
 
 
-def configured(given: Mapping[str, Any], files: Iterable[str], markers: Iterable[str], without: Iterable[str]) -> Any:
+def configured(
+    given: Mapping[str, Any], arguments: Iterable[str], markers: Iterable[str], without: Iterable[str]
+) -> Any:
     """Return a config with these options, its plugins loaded.
 
     Args:
         given: Values of options.
-        files: What to collect.
+        arguments: What to collect.
         markers: The session's lines of ini ``markers``: plugins that are not loaded here may have added some.
         without: Names of plugins not to load.
     """
     blocked = [f"no:{name}" for name in (*_INACTIVE, *without)]
     # As arguments, or they would be imported before they are turned off.
     off = [f"-p{name}" for name in given["plugins"] if name.startswith("no:")]
-    config = pytest.Config.fromdictargs({**given, "plugins": [*given["plugins"], *blocked]}, [*off, *files])
+    config = pytest.Config.fromdictargs({**given, "plugins": [*given["plugins"], *blocked]}, [*off, *arguments])
     known = set(config.getini("markers"))
     for line in markers:
         if line not in known:

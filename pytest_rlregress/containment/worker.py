@@ -15,6 +15,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,7 +109,7 @@ def _run(order: Order, channel: Channel, output: Output, measurement: child_conf
     without: list[str] = []
     options = child_config.unpickled(order.options)
     while True:
-        config = child_config.configured(options, order.files, order.markers, without)
+        config = child_config.configured(options, order.arguments, order.markers, without)
         # Plugins that write files (junit, html, cache) leave that to the process that is not one of xdist's workers.
         config.workerinput, config.workeroutput = order.workerinput, {}
         config.stash[CHANNEL] = channel
@@ -180,6 +181,12 @@ class Worker:
     def pytest_collection(self) -> bool | None:
         """Collect, unless this child is there to import what it is told."""
         return None if self._order.collects else True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Leave out the other files of a folder that is collected for some of its files."""
+        wanted = any(collection_path in (file, *file.parents) for file in map(Path, self._order.files))
+        return None if wanted or not self._order.collects else True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None]:

@@ -175,6 +175,20 @@ def test_each_folder_runs_in_one_xdist_worker(pytester, run):
     assert len(list(pytester.path.glob("up-*"))) == len(list(pytester.path.glob("down-*"))) == 2
 
 
+def test_a_fixture_of_one_file_outside_the_root_folder_is_not_another_files(pytester, tmp_path_factory):
+    """Until pytest 9.0 a file outside that is an argument has the node id "", and its fixtures are every test's."""
+    folder = tmp_path_factory.mktemp("outside")
+    test = "import pytest\n@pytest.mark.isolated(group='both')\ndef test_hub(hub): assert hub == {!r}\n"
+    (folder / "conftest.py").write_text("import pytest\n@pytest.fixture\ndef hub(): return 'for all'\n")
+    own = "@pytest.fixture\ndef hub(): return 'for one'\n"
+    for name, text in (("one", test.format("for one") + own), ("two", test.format("for all"))):
+        (folder / name).mkdir()
+        (folder / name / f"test_{name}.py").write_text(text)
+    (folder / "two" / "test_not_asked_for.py").write_text("raise SystemExit('imported')")
+    root, more = f"--rootdir={pytester.path}", f"--ignore={folder}/two/test_not_asked_for.py"
+    pytester.runpytest_subprocess(root, more, folder).assert_outcomes(passed=2)
+
+
 def test_in_process_fixtures_live_on_between_contained_tests_that_leave_nothing(run, tmp_path, temporary):
     result = run(
         {
@@ -300,7 +314,7 @@ def test_sigterm_after_the_session_reaches_the_caller(pytester):
 
 def test_never_signals_a_collected_process(monkeypatch, temporary):
     server = WarmServer((), os.environ, temporary / "server")
-    order = Order(options={}, files=(), folder="/nowhere", environment={}, workerinput={}, markers=())
+    order = Order(options={}, files=(), arguments=(), folder="/nowhere", environment={}, workerinput={}, markers=())
     child = server.fork(order, temporary / "log", echo=False)  # ends at once: there is no such folder
     child._receive_status()
     deadline = time.monotonic() + 30
@@ -374,7 +388,7 @@ def test_stall(watch_log, tmp_path):
 def test_notices_the_end_of_a_supervisor_after_a_late_signal(tmp_path):
     ours, channel = socket.socketpair()
     status, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    order = Order(options={}, files=(), folder="/", environment={}, workerinput={}, markers=())
+    order = Order(options={}, files=(), arguments=(), folder="/", environment={}, workerinput={}, markers=())
     (tmp_path / "log").touch()
     with channel:
         child = Child(Connection(ours.detach()), status, tmp_path / "log", order, echo=False)
