@@ -6,11 +6,11 @@ import os
 import signal
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 from installed import build_wheel
 from made_failures import FAILURES, write_failures
-from short_paths import short_folder
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester", "cards"]
@@ -75,10 +75,10 @@ def wheel(tmp_path_factory):
 @pytest.fixture
 def temporary(monkeypatch):
     """The temporary folder of this test and of what it starts, with a short path: see leftovers.session_folder."""
-    with short_folder() as folder:
-        monkeypatch.setattr(tempfile, "tempdir", str(folder))
-        monkeypatch.setenv("TMPDIR", str(folder))
-        yield folder
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
 
 
 @pytest.fixture

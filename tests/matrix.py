@@ -6,13 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 import xml.etree.ElementTree as ET
 from contextlib import ExitStack, suppress
 from pathlib import Path
-
-from short_paths import short_folder
 
 MARK = "FAULT_MATRIX_RUN"
 
@@ -25,7 +24,9 @@ class Run:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self._folder, self._mark, self._end = folder, uuid.uuid4().hex, ExitStack()
-        self._temporary = self._end.enter_context(short_folder())
+        # A short path, because Unix sockets are below, and the path of one may have 107 bytes.
+        temporary = tempfile.TemporaryDirectory(prefix="t", dir="/tmp", ignore_cleanup_errors=True)
+        self._temporary = Path(self._end.enter_context(temporary))
         # Bytecode is kept, or every process compiles the harness again.
         environment = {**os.environ, MARK: self._mark, "TMPDIR": str(self._temporary), "PYTHONDONTWRITEBYTECODE": ""}
         environment["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}-inductor"  # a cache is to stay

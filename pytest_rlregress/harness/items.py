@@ -173,7 +173,8 @@ def _limits_of(item: pytest.Item, default: Limits) -> Limits:
     for name, (field, parse) in _LIMITS.items():
         value = marker.kwargs.get(name) if marker else None
         try:
-            given |= {field: parse(value)} if value is not None else {}
+            if value is not None:
+                given[field] = parse(value)
         except ValueError as allowed:
             what = f"isolated({name}={value!r}) is not allowed. Allowed: {allowed}."
             raise pytest.UsageError(f"{item.nodeid}: {what}") from None
