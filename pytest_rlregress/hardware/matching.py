@@ -124,7 +124,7 @@ def unmet(
     kwargs: Mapping[str, Any],
     profile: Profile,
     machine: Machine,
-    known: Collection[str] | None = None,
+    known: Collection[str],
 ) -> str | None:
     """Say what a test marked ``hw(*args, **kwargs)`` needs and does not have here; None when it can run.
 
@@ -135,15 +135,14 @@ def unmet(
         kwargs: About every visible GPU: capability=">=9.0", memory=">=70GiB", count=2 (at least), feature="fp8".
         profile: The run's.
         machine: The one it runs on.
-        known: The ids of all profiles, if the marker's are to be checked.
+        known: The ids of all profiles.
 
     Raises:
         HardwareError: There is no such keyword, value or profile.
     """
     for name in args:
-        if not isinstance(name, str) or (known is not None and name not in known):
-            allowed = ", ".join(known or ["the ids of profiles"])
-            raise HardwareError(f"hw({name!r}): no such hardware profile. Allowed: {allowed}.")
+        if not isinstance(name, str) or name not in known:
+            raise HardwareError(f"hw({name!r}): no such hardware profile. Allowed: {', '.join(known)}.")
     for key in kwargs:
         if key not in REQUIREMENTS:
             raise HardwareError(f"hw({key}=…): unknown keyword. Allowed: {', '.join(REQUIREMENTS)}.")
