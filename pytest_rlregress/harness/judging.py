@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -33,20 +33,27 @@ _START_UP = re.compile("^{}\n(?:.*\n)*?{}\n".format(*START_UP), re.MULTILINE)
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)', re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ran:
     """What came of running a test, or of not running it.
 
     Attributes:
+        reports: Of its phases, each with the output that belongs to it.
+        errors: What its child said of itself.
+        captured: Titled output of the phases so far.
         death: How its process ended, if it did not live.
         diagnostics: What its other processes left.
+        retired: Why its child is to be given up; "" if it is not.
         again: Whether it failed and is to be run once more.
         stopped: Why it was not run.
     """
 
-    reports: list[pytest.TestReport]
+    reports: list[pytest.TestReport] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    captured: list[tuple[str, str]] = field(default_factory=list)
     death: Death | None = None
     diagnostics: Diagnostics = NO_DIAGNOSTICS
+    retired: str = ""
     again: bool = False
     stopped: Outcome | None = None
 
@@ -198,21 +205,15 @@ def torn_down(item: pytest.Item, last: pytest.TestReport) -> pytest.TestReport:
     return report
 
 
-def died(
-    item: pytest.Item, reports: Sequence[pytest.TestReport], errors: Sequence[str], death: Death | None
-) -> pytest.TestReport:
+def report_end(item: pytest.Item, ran: Ran) -> pytest.TestReport:
     """Report of the phase in which the child ended, or in which the child's pytest met an error.
 
     Its text has the stacks and all else that is known, since the text is what junit files carry.
-
-    Args:
-        reports: Those of the phases before.
-        errors: What the child said of itself.
     """
-    over = {report.when for report in reports if not is_subtest(report)}
+    over = {report.when for report in ran.reports if not is_subtest(report)}
     when = next((phase for phase in ("setup", "call") if phase not in over), "teardown")
-    told, output = describe_death(death) if death else ("", "")
-    text = "\n".join([*errors, told] if told else errors)
+    told, output = describe_death(ran.death) if ran.death else ("", "")
+    text = "\n".join([*ran.errors, told] if told else ran.errors)
     try:  # summaries show the first line, and on CI they don't cut it
         pytest.fail(text, pytrace=False)
     except pytest.fail.Exception as failure:
@@ -221,11 +222,11 @@ def died(
     longrepr.reprcrash.path, longrepr.reprcrash.lineno = path, (line or 0) + 1
     longrepr.reprcrash.message = text.partition("\n")[0]
     report = _report(item, when, "failed", longrepr)
-    if death is None:
+    if ran.death is None:
         return report
-    if reports:  # what the test recorded itself
-        report.user_properties = list(reports[-1].user_properties)
-    report.duration = max(0.0, death.seconds - sum(report.duration for report in reports))
+    if ran.reports:  # what the test recorded itself
+        report.user_properties = list(ran.reports[-1].user_properties)
+    report.duration = max(0.0, ran.death.seconds - sum(report.duration for report in ran.reports))
     if len(output.splitlines()) > LAST_LINES:
         report.sections.append((f"{CAPTURED} {when}", output))
     return report

@@ -8,12 +8,13 @@ import re
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import NO_DIAGNOSTICS, ChildGroup, Death, key_of
+from pytest_rlregress.containment import ChildGroup, Death, key_of
 from pytest_rlregress.containment.pool import ContainmentError, Pool
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.harness.checks import ComponentChecks, is_check, warm_modules
@@ -25,10 +26,10 @@ from pytest_rlregress.harness.judging import (
     add_to_text,
     conclude,
     decides,
-    died,
     drop_output,
     fold_subtests,
     received,
+    report_end,
     skipped,
     torn_down,
 )
@@ -148,34 +149,64 @@ class Protocol:
         files = [mate.item.path for mate in mates]
         if is_check(test) or not group.alone:
             files.append(component_checks.FILE)
-        messages, diagnostics = ChildMessages(test.item, self._session), NO_DIAGNOSTICS
-        again, begun, waited = False, time.monotonic(), 0.0
+        ran = Ran()
+        receive = partial(self._receive, test.item, ran)
+        begun, waited = time.monotonic(), 0.0
         try:
             child = self.pool.child(group, files, modules, gpus)
-            death = child.await_ready(messages, self._session.limits)
+            ran.death = child.await_ready(receive, self._session.limits)
             waited = time.monotonic() - begun
-            death = death or child.run(key_of(test.item), following, test.limits, messages)
-            if (failed := next((report for report in messages.reports if report.failed), None)) is not None:
-                diagnostics = child.diagnostics
-                add_to_text(failed, diagnostics.texts)
-            again = reruns > 0 and (
-                death is not None or any(_may_run_again(test.item, one) for one in messages.reports)
-            )
-            if death is not None:
+            ran.death = ran.death or child.run(key_of(test.item), following, test.limits, receive)
+            if (failed := next((report for report in ran.reports if report.failed), None)) is not None:
+                ran.diagnostics = child.diagnostics
+                add_to_text(failed, ran.diagnostics.texts)
+            repeatable = ran.death is not None or any(_may_run_again(test.item, report) for report in ran.reports)
+            ran.again = reruns > 0 and repeatable
+            if ran.death is not None:
                 self.pool.drop(group)
-            elif messages.retired:
-                self._session.say(f"{messages.retired}. Its process is given up, the next test gets a new one.")
+            elif ran.retired:
+                self._session.say(f"{ran.retired}. Its process is given up, the next test gets a new one.")
                 self.pool.stop(group, lambda kind, value: None)  # whatever comes of its fixtures' teardown
-            elif following is None or again:
-                death = self.pool.stop(group, messages)
+            elif following is None or ran.again:
+                ran.death = self.pool.stop(group, receive)
         except (ContainmentError, OSError, ValueError) as error:  # such as a full disk
-            death = Death("crashed", None, f"could not be contained: {error}", "")
-        if death is None and not messages.reports and not messages.errors:
-            messages.errors.append(_TAKEN_OVER)
-        if death is not None or messages.errors:
-            messages.reports.append(died(test.item, messages.reports, messages.errors, death))
-        messages.reports[0].duration += waited  # the imports of the stack, for --durations
-        return Ran(messages.reports, death, diagnostics, again)
+            ran.death = Death("crashed", None, f"could not be contained: {error}", "")
+        if ran.death is None and not ran.reports and not ran.errors:
+            ran.errors.append(_TAKEN_OVER)
+        if ran.death is not None or ran.errors:
+            ran.reports.append(report_end(test.item, ran))
+        ran.reports[0].duration += waited  # the imports of the stack, for --durations
+        return ran
+
+    def _receive(self, item: pytest.Item, ran: Ran, kind: str, value: Any) -> None:
+        """Take one message of the child that runs a test.
+
+        Raises:
+            KeyboardInterrupt, pytest.exit.Exception: The test asked for the end of the run.
+        """
+        if kind == "report":
+            data, output = value
+            report = received(self._config, data)
+            report.nodeid, report.location = item.nodeid, item.location  # the names that it has here
+            ran.captured += [(f"{CAPTURED} {report.when}", output)] if output else []
+            report.sections = [*ran.captured, *((title, text) for title, text in report.sections)]
+            ran.reports.append(report)
+        elif kind == "warning":
+            *about, nodeid, location = value
+            recorded = {"nodeid": nodeid, "when": "runtest", "location": location}
+            warned = self._config.hook.pytest_warning_recorded
+            warned.call_historic(kwargs={"warning_message": _warning(*about), **recorded})
+        elif kind in ("say", "note"):
+            self._session.say(value, once=kind == "note")  # every child would say a note
+        elif kind == "exit":
+            message, returncode = value
+            if message is None:
+                raise KeyboardInterrupt(f"in {item.nodeid}")
+            pytest.exit(message, returncode)
+        elif kind == "retire":
+            ran.retired = value
+        elif kind == "error":
+            ran.errors.append(value)
 
     def _log_rerun(self, test: ContainedTest, ran: Ran) -> None:
         """Log a failure that is not the last word as pytest-rerunfailures does: what follows it is left out."""
@@ -214,50 +245,6 @@ class Protocol:
     def close(self) -> None:
         """End all children; the second time there is nothing to do."""
         self.pool.close(politely=not self._stopped)
-
-
-class ChildMessages:
-    """Collects what a child sends while it runs one test: reports, with the output that belongs to each, and errors."""
-
-    def __init__(self, item: pytest.Item, session: Session) -> None:
-        self.reports: list[pytest.TestReport] = []
-        self.errors: list[str] = []
-        #: Why the child is to be given up after this test; "" if it is not.
-        self.retired = ""
-        self._item, self._session = item, session
-        self._captured: list[tuple[str, str]] = []
-
-    def __call__(self, kind: str, value: Any) -> None:
-        """Take one message.
-
-        Raises:
-            KeyboardInterrupt, pytest.exit.Exception: The test asked for the end of the run.
-        """
-        hook = self._item.config.hook
-        if kind == "report":
-            data, output = value
-            report = received(self._item.config, data)
-            report.nodeid, report.location = self._item.nodeid, self._item.location  # the names that it has here
-            self._captured += [(f"{CAPTURED} {report.when}", output)] if output else []
-            report.sections = [*self._captured, *((title, text) for title, text in report.sections)]
-            self.reports.append(report)
-        elif kind == "warning":
-            *about, nodeid, location = value
-            recorded = {"nodeid": nodeid, "when": "runtest", "location": location}
-            hook.pytest_warning_recorded.call_historic(kwargs={"warning_message": _warning(*about), **recorded})
-        elif kind == "say":
-            self._session.say(value)
-        elif kind == "note":
-            self._session.say(value, once=True)  # every child would say it
-        elif kind == "exit":
-            message, returncode = value
-            if message is None:
-                raise KeyboardInterrupt(f"in {self._item.nodeid}")
-            pytest.exit(message, returncode)
-        elif kind == "retire":
-            self.retired = value
-        elif kind == "error":
-            self.errors.append(value)
 
 
 def _warning(name: str, text: str, filename: str, lineno: int) -> warnings.WarningMessage:
