@@ -24,9 +24,9 @@ from pytest_rlregress.harness.judging import (
     add_properties,
     decides,
     is_documented,
+    load_report,
     make_skipped,
     read_properties,
-    received,
     take_property,
 )
 from pytest_rlregress.harness.session import Session
@@ -193,6 +193,6 @@ def log_reports(config: pytest.Config, report: pytest.TestReport, known: Collect
     """
     found, known = take_property(report, "checks"), {*known}
     for data in json.loads(found) if found else ():
-        made = received(config, data)
+        made = load_report(config, data)
         if read_properties(made)["component"] not in known:
             config.hook.pytest_runtest_logreport(report=made)

@@ -1,7 +1,6 @@
-"""From the reports of a contained test and the end of its process to an outcome, a verdict, and what is reported of it.
+"""Judge the reports of a contained test: they become an outcome, that a verdict, and the verdict stands on a report.
 
-A verdict and all else that the harness knows is in the user properties of a report, so that junit, xdist and JSON carry
-it.
+As all that the harness knows of a test it is in the report's user properties, so that junit, xdist and JSON carry it.
 """
 
 from __future__ import annotations
@@ -176,7 +175,7 @@ def is_subtest(report: pytest.TestReport) -> bool:
     return hasattr(report, "context")
 
 
-def received(config: pytest.Config, data: object) -> pytest.TestReport:
+def load_report(config: pytest.Config, data: object) -> pytest.TestReport:
     """Return a report that was sent as JSON, which made lists of its tuples."""
     report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
     report.user_properties = [(name, value) for name, value in report.user_properties]
@@ -185,8 +184,8 @@ def received(config: pytest.Config, data: object) -> pytest.TestReport:
     return report
 
 
-def skipped(item: pytest.Item, reason: str) -> pytest.TestReport:
-    """Report of a test that was not started."""
+def report_skip(item: pytest.Item, reason: str) -> pytest.TestReport:
+    """Make the report of a test that was not started."""
     report = _report(item, "setup", "skipped", None)
     make_skipped(report, item, reason)
     return report
@@ -198,15 +197,15 @@ def make_skipped(report: pytest.TestReport, item: pytest.Item, reason: str) -> N
     report.outcome, report.longrepr = "skipped", (path, line or 0, f"Skipped: {reason}")
 
 
-def torn_down(item: pytest.Item, last: pytest.TestReport) -> pytest.TestReport:
-    """Report of the teardown of a test that came to none, such as one whose process died."""
+def report_teardown(item: pytest.Item, last: pytest.TestReport) -> pytest.TestReport:
+    """Make the report of the teardown of a test that came to none, such as one whose process died."""
     report = _report(item, "teardown", "passed", None)
     report.user_properties = list(last.user_properties)
     return report
 
 
 def report_end(item: pytest.Item, ran: Ran) -> pytest.TestReport:
-    """Report of the phase in which the child ended, or in which the child's pytest met an error.
+    """Make the report of the phase in which the child ended, or in which the child's pytest met an error.
 
     Its text has the stacks and all else that is known, since the text is what junit files carry.
     """

@@ -28,10 +28,10 @@ from pytest_rlregress.harness.judging import (
     decides,
     drop_output,
     fold_subtests,
-    received,
+    load_report,
     report_end,
-    skipped,
-    torn_down,
+    report_skip,
+    report_teardown,
 )
 from pytest_rlregress.harness.session import Session
 from pytest_rlregress.scenarios import component_checks
@@ -186,7 +186,7 @@ class Protocol:
         """
         if kind == "report":
             data, output = value
-            report = received(self._config, data)
+            report = load_report(self._config, data)
             report.nodeid, report.location = item.nodeid, item.location  # the names that it has here
             ran.captured += [(f"{CAPTURED} {report.when}", output)] if output else []
             report.sections = [*ran.captured, *((title, text) for title, text in report.sections)]
@@ -222,7 +222,7 @@ class Protocol:
         """Hand the reports on; the one that decides the test carries the verdict, and so do those after."""
         reports = fold_subtests(ran.reports, judged=test.side is not None)
         if reports[-1].when != "teardown":  # junit reads the properties of that one, and there was none
-            reports.append(torn_down(test.item, reports[-1]))
+            reports.append(report_teardown(test.item, reports[-1]))
         verdict: list[tuple[str, object]] = []
         for report in reports:
             report.user_properties.extend(verdict)
@@ -256,7 +256,7 @@ def _warning(name: str, text: str, filename: str, lineno: int) -> warnings.Warni
 
 
 def _not_run(test: ContainedTest, why: Outcome) -> Ran:
-    return Ran([skipped(test.item, why.message)], stopped=why)
+    return Ran([report_skip(test.item, why.message)], stopped=why)
 
 
 def _reruns_of(test: ContainedTest) -> tuple[int, float]:
