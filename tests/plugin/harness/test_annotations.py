@@ -168,13 +168,17 @@ def test_annotates_each_failure_once_with_its_remedy_and_place(annotated, worker
             f"the failing call did no harm, which was not expected on this stack\n{remedy}",
         ),
     ]
+
+    def title_of(annotation):
+        return annotation[1]["title"]
+
     ids = {"test_broken.py": "test_broken.py", "test_other_way": "test_it.py::test_other_way[0] and 3 more"}
-    assert sorted(found, key=str) == sorted(
+    assert sorted(found, key=title_of) == sorted(
         (
             (kind, {"title": title, **place_of(test)}, f"{message}\n{ids.get(test, f'test_it.py::{test}')}")
             for kind, title, test, message in expected
         ),
-        key=str,
+        key=title_of,
     )
 
 
