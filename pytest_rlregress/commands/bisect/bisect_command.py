@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.commands.bisect import checkout, locks, releases
-from pytest_rlregress.commands.bisect.answer import Answer, tell
 from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.trials import context
-from pytest_rlregress.commands.trials.trial import Progress
+from pytest_rlregress.commands.trials import declare_answer, declare_environments, declare_trials
+
+if TYPE_CHECKING:
+    from pytest_rlregress.commands.bisect.answer import Answer
+    from pytest_rlregress.commands.trials.trial import Progress
 
 _MANUAL = """\
 three kinds:
@@ -46,10 +47,9 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument("words", nargs="*", metavar="[PACKAGE] TEST", help="what is bisected, and the test")
     _ends(parser.add_argument_group("the ends"))
-    trials = parser.add_argument_group("trials")
-    context.declare_trials(trials, timeout=1800)
+    declare_trials(parser.add_argument_group("trials"), timeout=1800)
     _environments(parser.add_argument_group("environments"))
-    context.declare_answer(parser.add_argument_group("the answer"))
+    declare_answer(parser.add_argument_group("the answer"))
     parser.set_defaults(run=run)
 
 
@@ -74,16 +74,23 @@ def _environments(group: Any) -> None:
     group.add_argument(
         "--no-deps", action="store_true", help="move nothing but PACKAGE, whatever it and others require"
     )
-    context.declare_environments(group)
+    declare_environments(group)
 
 
 def run(asked: argparse.Namespace) -> int:
     """Bisect, print the answer; returns the exit code."""
+    # All that it takes: not for those who ask for help.
+    from pytest_rlregress.commands.bisect.answer import tell
+    from pytest_rlregress.commands.trials import context
+
     return context.run_request(asked, lambda progress: tell(_find_answer(asked, progress)))
 
 
 def _find_answer(asked: argparse.Namespace, progress: Progress) -> Answer:
     """Find which kind is asked for, and its answer."""
+    from pytest_rlregress.commands.bisect import checkout, locks, releases
+    from pytest_rlregress.commands.trials import context
+
     ways = {
         "--good and --bad": (releases.bisect_releases, asked.good, asked.bad),
         "--good-lock and --bad-lock": (locks.bisect_locks, asked.good_lock, asked.bad_lock),

