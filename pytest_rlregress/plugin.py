@@ -183,12 +183,12 @@ class Hooks:
         run = self._opened
         if run is None or run.is_child:
             return
-        from pytest_rlregress.harness import inline
+        from pytest_rlregress.harness.inline import InlineTests, is_asked_for, warn
 
-        run.inline = run.inline or inline.is_asked_for(session)
+        run.inline = run.inline or is_asked_for(session)
         if run.inline:
-            inline.warn(session)
-            self._config.pluginmanager.register(inline.InlineTests(run), "rlregress-inline")
+            warn(session)
+            self._config.pluginmanager.register(InlineTests(run), "rlregress-inline")
         else:
             self._protocol.begin(session)
 
