@@ -28,9 +28,8 @@ from building import CHECKOUT, Unbuildable, make_environment, uv
 from pages import ShortRecord, SideResult
 
 from pytest_rlregress.failures.verdicts import Verdict
-from pytest_rlregress.logs.ansi import stripped
 from pytest_rlregress.records import reader
-from pytest_rlregress.util.text import on_one_line
+from pytest_rlregress.util.text import on_one_line, strip_escapes
 
 ENVIRONMENTS = CHECKOUT / ".stacks"
 LIMIT_SECONDS = 1800
@@ -123,7 +122,7 @@ def _place_by_gravity(result: SideResult) -> int:
 
 def _shorten_note(text: str) -> str:
     """Return a note without what differs between machines and runs: folders, processes, addresses, a golden's key."""
-    text = re.sub(r"(?<![\w.:/-])/(?:[\w.+@~-]+/)+", "…/", on_one_line(stripped(text)))
+    text = re.sub(r"(?<![\w.:/-])/(?:[\w.+@~-]+/)+", "…/", on_one_line(strip_escapes(text)))
     return re.sub(r"\(pid=.*|0x[0-9a-f]{6,}|(?<=this key )\(.*\)", "…", text)[:_NOTE_CHARACTERS]
 
 

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from made_failures import write_failures
 
-from pytest_rlregress.commands.report.history import parse
+from pytest_rlregress.commands.report.history import open_history
 from pytest_rlregress.commands.report.stories import make_rerun
 
 FILE = """
@@ -114,8 +114,7 @@ def test_quick_run_has_one_test_per_side_without_an_engine(sides):
 def test_quick_runs_are_recorded_as_their_own_platform(sides, pytester, monkeypatch):
     monkeypatch.setenv("RLREGRESS_QUICK", "1")
     sides("--rl-record-dir=records")
-    [record] = pytester.path.glob("records/*.json")
-    run = parse(record)[0]
+    [run] = open_history([pytester.path / "records"]).runs
     assert (run.platform, run.call.selection) == ("cpu, quick", ["--rl-quick", "mine"])
     assert "--rl-quick" in make_rerun(run, ["mine/test_it.py::test_act[0]"])
     assert "--hw=cpu" in make_rerun(run, ["mine/test_it.py::test_act[0]"])
