@@ -6,6 +6,8 @@ Here are the options that both share, so that ``--help`` imports none of the res
 ``trial``         candidates; tries one, its environment and its runs; a folder keeps them: none is tried twice
 ``pytest_run``    one run of the tests in an environment, and what came out
 ``trial_plugin``  pytest's side of that: records what came out
+``search``        which candidate or set to try next: pure
+``document``      an answer as text, Markdown and JSON
 ``upgrades``      what changed between two locks, in units that can only be moved together
 """
 

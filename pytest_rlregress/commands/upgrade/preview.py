@@ -14,6 +14,7 @@ from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.environment import Environment
 from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.commands.trials.context import TrialContext, open_context, refuse_shadowed
+from pytest_rlregress.commands.trials.search import NONE, LargestSet, State, Units, next_growth
 from pytest_rlregress.commands.trials.trial import Candidate, Progress, RunContext, Trial, TrialRunner, TrialSummary
 from pytest_rlregress.commands.trials.upgrades import Upgrades, UpgradeUnits
 from pytest_rlregress.commands.upgrade import comparison
@@ -24,7 +25,6 @@ from pytest_rlregress.failures.catalogue import CatalogueError
 from pytest_rlregress.stack import requirements
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util.files import write_whole
-from pytest_rlregress.util.search import NONE, LargestSet, State, Units, next_growth
 from pytest_rlregress.util.text import join_some, plural
 from pytest_rlregress.util.units import format_duration
 
