@@ -111,16 +111,16 @@ def _list_arguments(config: pytest.Config, files: list[Path]) -> list[Path]:
 
     The node id of a file outside that is an argument itself is "": its fixtures would be there for every other file.
     """
-    names = config.getini("python_files")
-    outside = [
-        file
-        for file in files
-        if not file.is_relative_to(config.rootpath) and any(fnmatch(file.name, name) for name in names)
-    ]
+    outside = [file for file in files if not file.is_relative_to(config.rootpath)]
     if not outside:
         return files
     shared = Path(os.path.commonpath([file.parent for file in outside]))
     return [shared, *(file for file in files if file not in outside)]
+
+
+def has_test_name(config: pytest.Config, file: Path) -> bool:
+    """Return whether pytest collects a file of a folder, by its name."""
+    return any(fnmatch(file.name, name) for name in config.getini("python_files"))
 
 
 def options(config: pytest.Config, basetemp: Path) -> dict[str, bytes]:

@@ -188,6 +188,15 @@ class Worker:
         wanted = any(collection_path in (file, *file.parents) for file in map(Path, self._order.files))
         return None if wanted or not self._order.collects else True
 
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        """Collect a file of such a folder that pytest would leave out for its name."""
+        if str(file_path) not in self._order.files or parent.session.isinitpath(file_path):
+            return None
+        if child_config.has_test_name(self._config, file_path):
+            return None
+        module: pytest.Module = parent.ihook.pytest_pycollect_makemodule(module_path=file_path, parent=parent)
+        return module
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None]:
         """Keep the tests of one file, whatever other plugins choose."""

@@ -187,6 +187,10 @@ def test_a_fixture_of_one_file_outside_the_root_folder_is_not_another_files(pyte
     (folder / "two" / "test_not_asked_for.py").write_text("raise SystemExit('imported')")
     root, more = f"--rootdir={pytester.path}", f"--ignore={folder}/two/test_not_asked_for.py"
     pytester.runpytest_subprocess(root, more, folder).assert_outcomes(passed=2)
+    named = folder / "checks.py"  # collected as an argument only
+    named.write_text("import pytest\n@pytest.mark.isolated(group='both')\ndef test_check(): pass\n")
+    files = folder / "one" / "test_one.py", folder / "two" / "test_two.py", named
+    pytester.runpytest_subprocess(root, *files).assert_outcomes(passed=3)
 
 
 def test_in_process_fixtures_live_on_between_contained_tests_that_leave_nothing(run, tmp_path, temporary):
