@@ -168,6 +168,7 @@ class Worker:
 
     def __init__(self, channel: Channel, output: Output, order: Order) -> None:
         self._channel, self._output, self._order = channel, output, order
+        self._wanted = {path for file in map(Path, order.files) for path in (file, *file.parents)}
         self._pid = os.getpid()
         self._config: pytest.Config
         self.ready, self.problem = False, ""
@@ -185,8 +186,7 @@ class Worker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Leave out the other files of a folder that is collected for some of its files."""
-        wanted = any(collection_path in (file, *file.parents) for file in map(Path, self._order.files))
-        return None if wanted or not self._order.collects else True
+        return None if collection_path in self._wanted or not self._order.collects else True
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         """Collect a file of such a folder that pytest would leave out for its name."""
