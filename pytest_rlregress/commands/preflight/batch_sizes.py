@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from pytest_rlregress.commands.preflight.config import Run, Unchecked, not_known
+from pytest_rlregress.commands.preflight.config import PlannedRun, Unchecked, not_known
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
 from pytest_rlregress.util.text import plural
@@ -67,7 +67,7 @@ class VerlSizes:
         return self.cuts_mini and self.cuts_micro
 
 
-def batch_sizes(run: Run) -> Iterator[Advice | Unchecked]:
+def batch_sizes(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Batches that the trainer refuses, because they can't be cut evenly."""
     if run.trl:
         yield from _of_trl(run)
@@ -80,7 +80,7 @@ def batch_sizes(run: Run) -> Iterator[Advice | Unchecked]:
             yield from _of_verl(run, "critic")
 
 
-def verl_sizes(run: Run, table: str = _ACTOR) -> VerlSizes | Unchecked:
+def verl_sizes(run: PlannedRun, table: str = _ACTOR) -> VerlSizes | Unchecked:
     """Return how the updates of ``actor_rollout_ref.actor`` or ``critic`` are cut, or which numbers are lacking."""
     defaults = {
         _TRAIN: 1024,
@@ -111,13 +111,13 @@ def verl_sizes(run: Run, table: str = _ACTOR) -> VerlSizes | Unchecked:
     )
 
 
-def cuts_evenly(run: Run, cards: int) -> bool:
+def cuts_evenly(run: PlannedRun, cards: int) -> bool:
     """Return whether the trainer can cut its batches for so many cards, as far as their sizes are known."""
     sizes = verl_sizes(run) if run.verl else None
     return not isinstance(sizes, VerlSizes) or replace(sizes, cards=cards).is_even
 
 
-def largest_micro_batch(run: Run, most: int) -> int:
+def largest_micro_batch(run: PlannedRun, most: int) -> int:
     """Return the largest micro batch of at most so many samples that the trainer can cut its batches into."""
     if run.verl:
         sizes = verl_sizes(run)
@@ -131,7 +131,7 @@ def largest_micro_batch(run: Run, most: int) -> int:
     return _largest(most, lambda micro: micro * at_once % int(generations) == 0, most)
 
 
-def _of_verl(run: Run, table: str) -> Iterator[Advice | Unchecked]:
+def _of_verl(run: PlannedRun, table: str) -> Iterator[Advice | Unchecked]:
     sizes = verl_sizes(run, table)
     mini_key, micro_key = f"{table}.ppo_mini_batch_size", f"{table}.{_MICRO}"
     if isinstance(sizes, Unchecked):
@@ -172,7 +172,7 @@ def _of_verl(run: Run, table: str) -> Iterator[Advice | Unchecked]:
                 yield Advice(key, why, run.write(key, _largest(micro, lambda one: rows % one == 0)))
 
 
-def _log_prob_keys(run: Run) -> list[str]:
+def _log_prob_keys(run: PlannedRun) -> list[str]:
     """Return the micro batches of the models whose log-probabilities are computed again."""
     with_reference = run.get(f"{_ACTOR}.use_kl_loss") or run.get("algorithm.use_kl_in_reward")
     bypassed = run.get("algorithm.rollout_correction.bypass_mode")
@@ -180,7 +180,7 @@ def _log_prob_keys(run: Run) -> list[str]:
     return [f"{table}.log_prob_micro_batch_size_per_gpu" for table, is_used in used.items() if is_used]
 
 
-def _of_trl(run: Run) -> Iterator[Advice | Unchecked]:
+def _of_trl(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     default = _OF_GROUPS.get(run.program.removeprefix("trl "))
     generations = int(run.number("num_generations", default) or 0)
     processes = run.number("accelerate.num_processes")
@@ -214,7 +214,7 @@ def _of_trl(run: Run) -> Iterator[Advice | Unchecked]:
     yield Advice(key, why, run.write(key, value))
 
 
-def _batch_of(run: Run) -> int | None:
+def _batch_of(run: PlannedRun) -> int | None:
     """Return how many of its batches each of TRL's processes samples completions for at once."""
     steps = run.number("steps_per_generation") or run.number(_STEPS, 1)
     return int(steps) if steps and run.number(_PER_DEVICE, 8) else None

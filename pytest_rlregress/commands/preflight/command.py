@@ -23,7 +23,7 @@ from pytest_rlregress.commands.preflight.config import (
     TRL_KEYS,
     ConfigError,
     ConfigPosition,
-    Run,
+    PlannedRun,
     read_file,
     read_override,
 )
@@ -48,7 +48,7 @@ _OF_GRPO = {"num_generations", "max_completion_length", "reward_funcs", "use_vll
 _PASSING = {"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
 
 
-def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence[str] = ()) -> Run:
+def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence[str] = ()) -> PlannedRun:
     """Read a command, and over it files and ``key=value`` overrides in the order given.
 
     Raises:
@@ -83,7 +83,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence
     return run
 
 
-def _read_argument(argument: str) -> Run:
+def _read_argument(argument: str) -> PlannedRun:
     """Read a file by its suffix, or an override; ``trainer=train.toml`` is prime-rl's ``--trainer @ train.toml``."""
     key, _, value = argument.partition("=")
     if value.endswith(".toml") and key in ("trainer", "orchestrator", "inference"):
@@ -110,7 +110,7 @@ def _follow_references(tree: dict[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Run:
+def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> PlannedRun:
     """Return what a command's program composes, the variables that ``env`` sets, and where each was written.
 
     Where its interpreter can't import the program, a command of verl's is what its overrides say.
@@ -118,7 +118,7 @@ def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Run:
     Raises:
         ConfigError: The command ends before it has composed a configuration.
     """
-    run = Run("verl")
+    run = PlannedRun("verl")
     words = [*command]
     while words and (words[0] in _WRAPPERS or _ASSIGNMENT.fullmatch(words[0])):
         word = words.pop(0)
@@ -154,7 +154,7 @@ def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Run:
     return run
 
 
-def _take(run: Run, answer: dict[str, Any]) -> None:
+def _take(run: PlannedRun, answer: dict[str, Any]) -> None:
     """Take what a program composed, and where: by a script, a file of ``--config`` or options."""
     run.composed, run.tree = answer, answer["tree"]
     run.trainer, run.program = answer["trainer"], answer["program"]
@@ -175,7 +175,7 @@ def _take(run: Run, answer: dict[str, Any]) -> None:
         run.environ[name], run.places[name] = answer["environ"][name], script
 
 
-def _read_launcher(run: Run, launcher: dict[str, Any]) -> dict[str, Any]:
+def _read_launcher(run: PlannedRun, launcher: dict[str, Any]) -> dict[str, Any]:
     """Return accelerate's configuration: its file, and over it the launcher's options."""
     name = launcher.pop("config_file", None)
     places = {f"accelerate.{key}": ConfigPosition(argument=f"--{key} {value}") for key, value in launcher.items()}
@@ -238,7 +238,7 @@ def _find_interpreter(program: str, environ: Mapping[str, str]) -> list[str]:
     return [found] if found else []
 
 
-def _find_schema(run: Run) -> Schema:
+def _find_schema(run: PlannedRun) -> Schema:
     """Return the keys and values that a run's trainer takes, as its command or the installed trainer says."""
     trainer, tree, answer = run.trainer, run.tree, run.composed
     if not answer:

@@ -50,7 +50,7 @@ class ConfigPosition:
 
 
 @dataclass
-class Run:
+class PlannedRun:
     """A run that is to be started: its configuration, and the hardware that it is for.
 
     A command, each file and each override is read as one of these, and the later ones are laid over the earlier.
@@ -117,7 +117,7 @@ class Run:
         """The keys that the trainer refuses in the command."""
         return list(self.composed.get("refused", ()))
 
-    def lay_over(self, above: Run) -> None:
+    def lay_over(self, above: PlannedRun) -> None:
         """Merge what another one says over what this one says; a list is replaced as a whole."""
         _merge(self.tree, above.tree)
         self.environ |= above.environ
@@ -206,13 +206,13 @@ def not_known(*keys: str) -> Unchecked:
     return Unchecked(f"{' and '.join(keys)}: not known here", keys)
 
 
-Rule = Callable[[Run], Iterable[Advice | Unchecked]]
+Rule = Callable[[PlannedRun], Iterable[Advice | Unchecked]]
 
 
 # Files and overrides
 
 
-def read_file(file: Path) -> Run:
+def read_file(file: Path) -> PlannedRun:
     """Read prime-rl's TOML, verl's YAML, TRL's, or accelerate's, which then is below the key ``accelerate``.
 
     Raises:
@@ -236,7 +236,7 @@ def read_file(file: Path) -> Run:
     )
 
 
-def _read_yaml(file: Path) -> Run:
+def _read_yaml(file: Path) -> PlannedRun:
     loader = yaml.SafeLoader(file.read_text(encoding="utf-8-sig"))
     loader.name = str(file)
     try:
@@ -247,7 +247,7 @@ def _read_yaml(file: Path) -> Run:
         loader.dispose()
     if not isinstance(tree, dict):
         raise ConfigError(f"{file}: holds no table of keys")
-    found = Run("verl", tree, places, files=(str(file),))
+    found = PlannedRun("verl", tree, places, files=(str(file),))
     if tree.keys() & TRL_KEYS:
         found.trainer = "trl"
         if isinstance(variables := tree.pop("env", None), dict):
@@ -277,10 +277,10 @@ def _find_lines(node: yaml.Node | None, loader: yaml.SafeLoader, key: str = "") 
         yield from _find_lines(value, loader, below)
 
 
-def _read_toml(file: Path) -> Run:
+def _read_toml(file: Path) -> PlannedRun:
     """Read TOML with tomllib, which keeps no lines: a key stands where the file, read up to there, first has it."""
     text = file.read_text(encoding="utf-8-sig")
-    found = Run("prime-rl", tomllib.loads(text), files=(str(file),))
+    found = PlannedRun("prime-rl", tomllib.loads(text), files=(str(file),))
     lines, begin = text.split("\n"), 0
     for end in range(1, len(lines) + 1):
         try:
@@ -293,7 +293,7 @@ def _read_toml(file: Path) -> Run:
     return found
 
 
-def read_override(argument: str) -> Run:
+def read_override(argument: str) -> PlannedRun:
     """Read an argument as Hydra takes it: ``key=value``, ``+key=value``, ``++key=value`` or ``~key``."""
     key, _, text = argument.lstrip("+~").partition("=")
     value: Any = _REMOVED
@@ -304,7 +304,7 @@ def read_override(argument: str) -> Run:
             value = text
     for part in reversed(key.split(".")):
         value = {part: value}
-    return Run(tree=value, places={key: ConfigPosition(argument=argument)})
+    return PlannedRun(tree=value, places={key: ConfigPosition(argument=argument)})
 
 
 def _merge(tree: dict[str, Any], above: Mapping[str, Any]) -> None:

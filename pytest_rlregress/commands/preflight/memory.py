@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import cuts_evenly, largest_micro_batch
-from pytest_rlregress.commands.preflight.config import Run, Unchecked, not_known
+from pytest_rlregress.commands.preflight.config import PlannedRun, Unchecked, not_known
 from pytest_rlregress.commands.preflight.training import (
     SIZES,
     Training,
@@ -26,7 +26,7 @@ MOST_CARDS = 1024
 _NODE = 8  # cards of a usual node
 
 
-def gpu_memory_utilization(run: Run) -> Iterator[Advice | Unchecked]:
+def gpu_memory_utilization(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Yield an engine that asks, when it starts, for more of the card than the trainer leaves."""
     key, default = run.keys.share
     asked = run.number(key, default)
@@ -53,7 +53,7 @@ def gpu_memory_utilization(run: Run) -> Iterator[Advice | Unchecked]:
         yield Advice(key, why, ways_to_fit(run, training, run.memory_bytes - _engine_weights(run, training))[1])
 
 
-def trainer_engine_oom(run: Run) -> Iterator[Advice | Unchecked]:
+def trainer_engine_oom(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Yield a trainer whose step needs more than an engine leaves that was able to start."""
     training = training_of(run)
     if isinstance(training, Unchecked) or training.doubt:
@@ -85,22 +85,22 @@ def trainer_engine_oom(run: Run) -> Iterator[Advice | Unchecked]:
     yield Advice(key, why, instead)
 
 
-def _no_memory(run: Run) -> Unchecked:
+def _no_memory(run: PlannedRun) -> Unchecked:
     return Unchecked(f"{run.card} says nothing of GPU memory: give --hw", ("--hw",))
 
 
-def _held(run: Run, training: Training | Unchecked) -> int:
+def _held(run: PlannedRun, training: Training | Unchecked) -> int:
     """Return the bytes that the trainer holds when the engine starts, as far as that is known."""
     offloaded = run.get("actor_rollout_ref.actor.fsdp_config.param_offload") is True
     return 0 if isinstance(training, Unchecked) or offloaded else training.weights()
 
 
-def _too_large(run: Run, training: Training | Unchecked) -> bool:
+def _too_large(run: PlannedRun, training: Training | Unchecked) -> bool:
     """Return whether the trainer alone is too large for the card."""
     return isinstance(training, Training) and not training.doubt and training.peak() > run.memory_bytes
 
 
-def _share_limit(run: Run, training: Training | Unchecked) -> float:
+def _share_limit(run: PlannedRun, training: Training | Unchecked) -> float:
     """Return the largest share that the engine can start with."""
     held = _held(run, training)
     if engine_sleeps(run) or run.trl:
@@ -111,7 +111,7 @@ def _share_limit(run: Run, training: Training | Unchecked) -> float:
         return remedies.engine_memory_share(run.memory_bytes, 0)
 
 
-def _share_beside(run: Run, training: Training | Unchecked) -> float | None:
+def _share_beside(run: PlannedRun, training: Training | Unchecked) -> float | None:
     """Return the largest share that leaves the trainer's step enough; None if the engine's weights do not fit in it."""
     reserved = 0
     if isinstance(training, Training):
@@ -123,7 +123,7 @@ def _share_beside(run: Run, training: Training | Unchecked) -> float | None:
     return share if share * run.memory_bytes > _engine_weights(run, training) else None
 
 
-def _engine_weights(run: Run, training: Training | Unchecked) -> int:
+def _engine_weights(run: PlannedRun, training: Training | Unchecked) -> int:
     """Return the bytes of the engine's own weights on a card, in 16 bits."""
     spread = run.number(run.keys.tensor_parallel, 1) or 1
     return 0 if isinstance(training, Unchecked) else int(2 * training.model.parameters / spread)
@@ -132,7 +132,7 @@ def _engine_weights(run: Run, training: Training | Unchecked) -> int:
 # What would make a trainer fit that doesn't: the ways that are predicted to be enough, the smallest change first.
 
 
-def ways_to_fit(run: Run, training: Training, left: int) -> tuple[str, str]:
+def ways_to_fit(run: PlannedRun, training: Training, left: int) -> tuple[str, str]:
     """Return the key to change and what to write, with what else would be enough in comments below it.
 
     Args:
@@ -153,7 +153,7 @@ def ways_to_fit(run: Run, training: Training, left: int) -> tuple[str, str]:
     return key, "\n".join([*filter(None, [recompute]), first, *(f"# or: {other}" for other in others[:3])])
 
 
-def _changes(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
+def _changes(run: PlannedRun, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
     yield from _fewer_tokens(run, thrifty, left)
     if not thrifty.lora_rank and replace(thrifty, lora_rank=8).peak() <= left:
         key, text = run.keys.lora
@@ -169,7 +169,7 @@ def _changes(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str, str]
         yield run.keys.model, f"a smaller model, of at most {fits[-1]:g}B parameters"
 
 
-def _fewer_tokens(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
+def _fewer_tokens(run: PlannedRun, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
     def fits(tokens: int) -> bool:
         return replace(thrifty, tokens=tokens).peak() <= left
 
@@ -185,7 +185,7 @@ def _fewer_tokens(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str,
     yield key, run.write(key, value)
 
 
-def _more_cards(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
+def _more_cards(run: PlannedRun, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
     enough = [cards for cards in range(thrifty.cards, MOST_CARDS) if replace(thrifty, cards=cards).peak() <= left]
     if not enough:
         return
@@ -202,7 +202,7 @@ def _more_cards(run: Run, thrifty: Training, left: int) -> Iterator[tuple[str, s
         yield "trainer_gpu_ids", f"trainer_gpu_ids with {cards} cards"
 
 
-def _offload(run: Run) -> Iterator[tuple[str, str]]:
+def _offload(run: PlannedRun) -> Iterator[tuple[str, str]]:
     """Yield how the trainer's state is kept in the host's memory, of which how much is enough is not predicted."""
     if run.verl:
         key = "actor_rollout_ref.actor.fsdp_config.offload_policy"

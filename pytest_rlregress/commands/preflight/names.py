@@ -9,7 +9,7 @@ from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from pathlib import Path
 
-from pytest_rlregress.commands.preflight.config import Run, Unchecked
+from pytest_rlregress.commands.preflight.config import PlannedRun, Unchecked
 from pytest_rlregress.commands.preflight.trainers import Schema
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.nested import walk
@@ -18,7 +18,7 @@ from pytest_rlregress.util.nested import walk
 _HANDED_ON = re.compile(r"kwargs|override|env_vars|extra_|_configs?_dict|hydra|defaults")
 
 
-def unknown_key(run: Run) -> Iterator[Advice | Unchecked]:
+def unknown_key(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Keys that the trainer doesn't have: misspelt ones, and those that it refuses."""
     schema = run.schema
     if run.verl and not run.composed and "actor_rollout_ref" not in run.tree:
@@ -42,7 +42,7 @@ def unknown_key(run: Run) -> Iterator[Advice | Unchecked]:
         yield Unchecked(f"{schema.source} has no {', '.join(unsure)}: whether {whose} reads it is not known here")
 
 
-def added_key(run: Run) -> Iterator[Advice | Unchecked]:
+def added_key(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Keys that a command adds with ``+``, and that its configuration has: Hydra refuses them."""
     schema = run.schema
     for key in run.refused:
@@ -50,7 +50,7 @@ def added_key(run: Run) -> Iterator[Advice | Unchecked]:
             yield Advice(key, f"{schema.source} has the key {key}: Hydra refuses to add it", _instead(run, key, key))
 
 
-def unknown_value(run: Run) -> Iterator[Advice | Unchecked]:
+def unknown_value(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Texts where the trainer takes one of a few others."""
     schema = run.schema
     for key, allowed in schema.values.items():
@@ -66,7 +66,7 @@ def unknown_value(run: Run) -> Iterator[Advice | Unchecked]:
             yield Unchecked(f"{schema.source} has no {key} = {value}: whether the run registers it is not known here")
 
 
-def _unknown_keys(run: Run, schema: Schema) -> Iterator[str]:
+def _unknown_keys(run: PlannedRun, schema: Schema) -> Iterator[str]:
     """Yield the unknown keys once each, a table instead of what is in it, in their order."""
     given = {key for key, _ in walk(run.tree)} | {*run.refused}
     keys = [key for key in run.places if key in given]
@@ -90,7 +90,7 @@ def _find_unknown(schema: Schema, key: str) -> str | None:
     return None
 
 
-def _meant(run: Run, schema: Schema, key: str, refuses: bool) -> str:
+def _meant(run: PlannedRun, schema: Schema, key: str, refuses: bool) -> str:
     """Return the known key that was meant, if one is near enough to say so; else ""."""
     table, _, name = key.rpartition(".")
     beside = {one.rpartition(".")[2]: one for one in schema.keys if one.rpartition(".")[0] == table}
@@ -141,7 +141,7 @@ def _reads(folder: Path, key: str) -> bool:
     return False
 
 
-def _registers_own(run: Run) -> bool:
+def _registers_own(run: PlannedRun) -> bool:
     """Return whether a run may bring values of its own: by its own program, or by a module that verl loads for it."""
     if run.trl:
         return not run.program.startswith("trl ")
@@ -149,7 +149,7 @@ def _registers_own(run: Run) -> bool:
     return bool(loads) or not run.program.startswith("verl.")
 
 
-def _instead(run: Run, key: str, meant: str) -> str:
+def _instead(run: PlannedRun, key: str, meant: str) -> str:
     if not meant:
         new = run.verl and run.sign(key) == ""
         return f"leave it out, or +{key}=… for code of your own" if new else "leave it out"

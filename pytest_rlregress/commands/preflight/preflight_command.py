@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pytest_rlregress.commands.preflight.command import read
-from pytest_rlregress.commands.preflight.config import ConfigError, Run, Unchecked
+from pytest_rlregress.commands.preflight.config import ConfigError, PlannedRun, Unchecked
 from pytest_rlregress.commands.preflight.rules import RULES
 from pytest_rlregress.hardware import HardwareError, Machine, discover, load_profiles, match, select
 from pytest_rlregress.util.text import checked_lines, plural, wrapped
@@ -103,7 +103,7 @@ def _count(text: str) -> int:
     return int(float(found[1]) * {"b": 1e9, "m": 1e6, "": 1}[found[2]])
 
 
-def _take_hardware(run: Run, options: argparse.Namespace) -> None:
+def _take_hardware(run: PlannedRun, options: argparse.Namespace) -> None:
     """Add to a run what the options and this machine say of its hardware, prompts and model."""
     profiles, machine = load_profiles(), discover()
     hw = options.hw.strip().lower()
@@ -125,7 +125,7 @@ def _take_hardware(run: Run, options: argparse.Namespace) -> None:
         )
 
 
-def check(run: Run) -> dict[str, Any]:
+def check(run: PlannedRun) -> dict[str, Any]:
     """Put a run to every rule of its trainer; returns the report, as ``--json`` prints it."""
     findings = []
     unchecked: dict[tuple[str, Unchecked], None] = {}  # one reason, whatever the number of keys
@@ -151,7 +151,7 @@ def check(run: Run) -> dict[str, Any]:
     }
 
 
-def as_text(run: Run, report: dict[str, Any]) -> str:
+def as_text(run: PlannedRun, report: dict[str, Any]) -> str:
     """Write the findings of a report, then what was checked and what was not."""
     lines = []
     for one in report["findings"]:

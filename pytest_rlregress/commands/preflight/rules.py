@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import batch_sizes
-from pytest_rlregress.commands.preflight.config import Rule, Run, Unchecked, not_known
+from pytest_rlregress.commands.preflight.config import PlannedRun, Rule, Unchecked, not_known
 from pytest_rlregress.commands.preflight.memory import gpu_memory_utilization, trainer_engine_oom
 from pytest_rlregress.commands.preflight.names import added_key, unknown_key, unknown_value
 from pytest_rlregress.commands.preflight.training import engine_sleeps, lora_of, on_one_card, trains_with_fsdp
@@ -22,7 +22,7 @@ from pytest_rlregress.stack import Stack
 _STOP = "ray stop  # ends every Ray process of this machine, and removes the address"
 
 
-def max_tokens_overflow(run: Run) -> Iterator[Advice | Unchecked]:
+def max_tokens_overflow(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Prompt and completion that together exceed the engine's context."""
     key, context = run.keys.completion, run.keys.context
     asked, limit = run.number(key), run.number(context)
@@ -51,7 +51,7 @@ def max_tokens_overflow(run: Run) -> Iterator[Advice | Unchecked]:
         yield Unchecked(f"{why}does not say: give --prompt-tokens", ("--prompt-tokens",))
 
 
-def _longest_prompt(run: Run, limit: int) -> tuple[int | None, str]:
+def _longest_prompt(run: PlannedRun, limit: int) -> tuple[int | None, str]:
     """Return the longest prompt, if it is known, and from where."""
     if run.prompt_tokens:
         return run.prompt_tokens, "--prompt-tokens"
@@ -64,7 +64,7 @@ def _longest_prompt(run: Run, limit: int) -> tuple[int | None, str]:
     return None, "the shortest there is"
 
 
-def fsdp_cpu_offload_lora(run: Run) -> Iterator[Advice | Unchecked]:
+def fsdp_cpu_offload_lora(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """prime-rl's FSDP offload together with LoRA."""
     key = "trainer.model.fsdp_cpu_offload"
     if run.get(key) is True and lora_of(run):
@@ -73,7 +73,7 @@ def fsdp_cpu_offload_lora(run: Run) -> Iterator[Advice | Unchecked]:
         yield Advice(key, why, instead)
 
 
-def windows_path_in_wsl(run: Run) -> Iterator[Advice | Unchecked]:
+def windows_path_in_wsl(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Paths with a drive letter: wrong wherever the run is on Linux, WSL included."""
     if sys.platform == "win32" and not run.packages_unknown:
         return
@@ -82,7 +82,7 @@ def windows_path_in_wsl(run: Run) -> Iterator[Advice | Unchecked]:
             yield Advice(key, f"{value} is a Windows path, which isn't a path on Linux and WSL", path)
 
 
-def dataset_root_not_file(run: Run) -> Iterator[Advice | Unchecked]:
+def dataset_root_not_file(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Folders where verl hands parquet files to load_dataset."""
     for key in ("data.train_files", "data.val_files"):
         for entry, path in run.leaves(key):
@@ -101,7 +101,7 @@ def dataset_root_not_file(run: Run) -> Iterator[Advice | Unchecked]:
                     yield Advice(entry, f"{path} is a folder, and load_dataset takes files", file)
 
 
-def expandable_segments(run: Run) -> Iterator[Advice | Unchecked]:
+def expandable_segments(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Expandable segments beside the memory pool of vLLM's sleep mode, which is verl's default."""
     if not engine_sleeps(run) or not _uses_vllm(run):
         return
@@ -115,7 +115,7 @@ def expandable_segments(run: Run) -> Iterator[Advice | Unchecked]:
             yield Advice(key, why, f"unset {name}" if key == name else f"leave {name} out")
 
 
-def flash_attention_missing(run: Run) -> Iterator[Advice | Unchecked]:
+def flash_attention_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """FlashAttention 2, which is the trainers' default, where it is not installed. Only FSDP asks for it."""
     key, default = run.keys.attention
     if (not run.verl or trains_with_fsdp(run)) and run.get(key, default) == "flash_attention_2":
@@ -123,7 +123,7 @@ def flash_attention_missing(run: Run) -> Iterator[Advice | Unchecked]:
         yield from _needs(run, key, "flash-attn", run.write(key, "sdpa") + more)
 
 
-def vllm_missing(run: Run) -> Iterator[Advice | Unchecked]:
+def vllm_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """vLLM, where it is not installed."""
     if _uses_vllm(run):
         key = {"verl": "actor_rollout_ref.rollout.name", "trl": "use_vllm"}.get(run.trainer, "inference")
@@ -132,14 +132,14 @@ def vllm_missing(run: Run) -> Iterator[Advice | Unchecked]:
         yield from _needs(run, key, "vllm", extra if run.verl or run.trl else "uv sync in prime-rl's checkout")
 
 
-def apex_missing(run: Run) -> Iterator[Advice | Unchecked]:
+def apex_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Megatron's fused gradient accumulation without Apex."""
     for key, value in run.leaves():
         if key.endswith(".gradient_accumulation_fusion") and value is True:
             yield from _needs(run, key, "apex", run.write(key, "false"))
 
 
-def mbridge_missing(run: Run) -> Iterator[Advice | Unchecked]:
+def mbridge_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """megatron-core, or a bridge between Megatron's weights and Hugging Face's, that is not installed."""
     for key, value in run.leaves():
         if key.endswith(".strategy") and value == "megatron":
@@ -154,7 +154,7 @@ def mbridge_missing(run: Run) -> Iterator[Advice | Unchecked]:
             yield from _needs(run, key, bridge, instead)  # else it is Megatron's
 
 
-def undeclared_dependency(run: Run) -> Iterator[Advice | Unchecked]:
+def undeclared_dependency(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Packages that verl imports for a setting, or by default, and does not declare."""
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
@@ -162,7 +162,7 @@ def undeclared_dependency(run: Run) -> Iterator[Advice | Unchecked]:
         yield from remedies.undeclared_dependencies(run.tree)
 
 
-def trainer_not_found(run: Run) -> Iterator[Advice | Unchecked]:
+def trainer_not_found(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Yield a command whose interpreter has no module of the trainer."""
     module = run.program.partition(" ")[0]
     package = module.partition(".")[0]
@@ -174,7 +174,7 @@ def trainer_not_found(run: Run) -> Iterator[Advice | Unchecked]:
         yield Advice(module, why, f"the interpreter that has {package}, and no other {package} on its PYTHONPATH")
 
 
-def stale_ray_session(run: Run) -> Iterator[Advice | Unchecked]:
+def stale_ray_session(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Yield an address of a Ray cluster that is gone."""
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
@@ -184,7 +184,7 @@ def stale_ray_session(run: Run) -> Iterator[Advice | Unchecked]:
         yield Advice("RAY_ADDRESS", why, "unset RAY_ADDRESS" if named else _STOP)
 
 
-def _uses_vllm(run: Run) -> bool:
+def _uses_vllm(run: PlannedRun) -> bool:
     if run.verl:
         return bool(run.get("actor_rollout_ref.rollout.name") == "vllm")
     if run.trl:
@@ -192,7 +192,7 @@ def _uses_vllm(run: Run) -> bool:
     return isinstance(run.get("inference"), Mapping)
 
 
-def _needs(run: Run, key: str, setting: str, instead: str) -> Iterator[Advice | Unchecked]:
+def _needs(run: PlannedRun, key: str, setting: str, instead: str) -> Iterator[Advice | Unchecked]:
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
     elif why := remedies.missing_symbol(setting):

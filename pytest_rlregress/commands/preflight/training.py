@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import remedies
-from pytest_rlregress.commands.preflight.config import Run, Unchecked, not_known
+from pytest_rlregress.commands.preflight.config import PlannedRun, Unchecked, not_known
 from pytest_rlregress.util.units import GIB
 
 CUDA_CONTEXT = GIB  # the least of what predict_training_memory does not count
@@ -89,7 +89,7 @@ class Training:
         return predicted + CUDA_CONTEXT
 
 
-def training_of(run: Run) -> Training | Unchecked:
+def training_of(run: PlannedRun) -> Training | Unchecked:
     """Return what is trained, or which number is lacking for it."""
     if run.verl and "actor_rollout_ref" not in run.tree:
         return Unchecked("memory is predicted only for runs with actor_rollout_ref")
@@ -103,7 +103,7 @@ def training_of(run: Run) -> Training | Unchecked:
     return _of_trl(run, model) if run.trl else _of_prime_rl(run, model)
 
 
-def _of_verl(run: Run, model: Model) -> Training | Unchecked:
+def _of_verl(run: PlannedRun, model: Model) -> Training | Unchecked:
     actor, its_model = "actor_rollout_ref.actor", "actor_rollout_ref.model"
     if not trains_with_fsdp(run) or run.get(f"{actor}.fsdp_config.offload_policy"):
         return Unchecked("memory is predicted only for FSDP without offload_policy")
@@ -135,7 +135,7 @@ def _of_verl(run: Run, model: Model) -> Training | Unchecked:
     )
 
 
-def _of_prime_rl(run: Run, model: Model) -> Training | Unchecked:
+def _of_prime_rl(run: PlannedRun, model: Model) -> Training | Unchecked:
     if run.get("trainer.model.fsdp_cpu_offload"):
         return Unchecked("what a trainer with fsdp_cpu_offload holds on the card is not predicted")
     cards = run.get("trainer_gpu_ids", [1])
@@ -150,7 +150,7 @@ def _of_prime_rl(run: Run, model: Model) -> Training | Unchecked:
     )
 
 
-def _of_trl(run: Run, model: Model) -> Training | Unchecked:
+def _of_trl(run: PlannedRun, model: Model) -> Training | Unchecked:
     defaults = run.schema.defaults
     own = run.program.endswith(".py")  # and may load the model in its own way
     if run.get("load_in_4bit") or run.get("load_in_8bit"):
@@ -185,7 +185,7 @@ def _of_trl(run: Run, model: Model) -> Training | Unchecked:
     )
 
 
-def _cards_of_accelerate(run: Run) -> tuple[int, int] | Unchecked:
+def _cards_of_accelerate(run: PlannedRun) -> tuple[int, int] | Unchecked:
     """Return over how many cards all is spread, and over how many gradients and the optimizer's moments."""
     cards, kind = run.number("accelerate.num_processes"), run.get("accelerate.distributed_type")
     deepspeed, fsdp = "accelerate.deepspeed_config", "accelerate.fsdp_config"
@@ -205,14 +205,14 @@ def _cards_of_accelerate(run: Run) -> tuple[int, int] | Unchecked:
     return int(cards) if zero == 3 else 1, int(cards) if zero else 1
 
 
-def trains_with_fsdp(run: Run) -> bool:
+def trains_with_fsdp(run: PlannedRun) -> bool:
     """Return whether verl's actor is FSDP's, as it is by default."""
     actor = "actor_rollout_ref.actor"
     other = run.get("model_engine", "dp") != "dp" or run.get(f"{actor}.megatron") is not None
     return run.get(f"{actor}.strategy", "fsdp") in ("fsdp", "fsdp2") and not other
 
 
-def lora_of(run: Run) -> int:
+def lora_of(run: PlannedRun) -> int:
     """Return LoRA's rank, 0 without it."""
     if run.verl:
         return int(run.number("actor_rollout_ref.model.lora_rank", 0) or 0)
@@ -224,14 +224,14 @@ def lora_of(run: Run) -> int:
     return 0
 
 
-def engine_sleeps(run: Run) -> bool:
+def engine_sleeps(run: PlannedRun) -> bool:
     """Return whether the engine gives its memory back while the trainer works."""
     if run.trl:
         return bool(run.get("vllm_enable_sleep_mode", False))
     return run.verl and bool(run.get("actor_rollout_ref.rollout.free_cache_engine", True))
 
 
-def on_one_card(run: Run) -> bool:
+def on_one_card(run: PlannedRun) -> bool:
     """Return whether trainer and engine share a card."""
     if run.verl:
         apart = run.get("trainer.v1.trainer_mode") == "separate_async"
