@@ -1,4 +1,4 @@
-"""What the tests of altered training steps share: an alteration turns the property meant for it red, before others."""
+"""Shared by the tests of altered training steps: an alteration turns the property meant for it red, before others."""
 
 from __future__ import annotations
 

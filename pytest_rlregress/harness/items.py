@@ -1,4 +1,4 @@
-"""What a contained test is: side, group, limits, needs, why it cannot run here; which of them run, in which order."""
+"""Describe contained tests: side, group, limits, needs, why one cannot run here; which of them run, in which order."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class NoAnswer(Exception):
 
 
 class TrialResult(NamedTuple):
-    """What a candidate, or one run of it, is to one test, and why in one line."""
+    """The state of a candidate, or of one run of it, for one test, and why in one line."""
 
     state: State
     reason: str

@@ -192,7 +192,7 @@ def _wait(look, seconds=60):
 
 
 def _until(process, pattern):
-    """What it prints first that matches."""
+    """The first that it prints and that matches."""
 
     def look():
         found = re.search(pattern, process.output.read_text(), re.M)
