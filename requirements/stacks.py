@@ -27,7 +27,7 @@ import stack_locks
 from building import CHECKOUT, Unbuildable, make_environment, uv
 from pages import ShortRecord, SideResult
 
-from pytest_rlregress.failures.verdicts import Verdict
+from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.records import reader
 from pytest_rlregress.util.text import on_one_line, strip_escapes
 
@@ -39,9 +39,15 @@ _NOTE_CHARACTERS = 240
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``run`` or ``lock`` the stacks named, or all; 1 where one could not be built or did not run to its end."""
+    """``run`` or ``lock`` the stacks named, or all; 1 where one could not be built or did not run to its end.
+
+    ``draw SEED`` runs a stack that nobody chose, and keeps its lock and record below .stacks/drawn.
+    """
     known = {request.name: request for request in stack_locks.REQUESTS}
     step, *names = arguments or [""]
+    if step == "run" and names[:1] == ["draw"]:
+        results = [run_drawn(seed) for seed in names[1:]]
+        return int(not all(results))
     if step not in ("run", "lock") or not set(names) <= known.keys():
         sys.exit(f"stacks.py run|lock [NAME …]; there are {', '.join(known)}")
     chosen = names or list(known)
@@ -55,19 +61,48 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(name: str) -> bool:
     """Run a stack, keep a short record, write the pages; return whether the run came to its end."""
-    begun, lock_file = time.monotonic(), stack_locks.path(name)
+    done = run_and_keep(stack_locks.path(name))
+    if done:
+        pages.write()
+    return done
+
+
+def run_drawn(seed: str) -> bool:
+    """Draw a stack, run it, keep its lock and its record below .stacks; return whether the run came to its end."""
+    lock_file = ENVIRONMENTS / "drawn" / f"drawn-{seed}.txt"
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    if not lock_file.exists():
+        try:
+            lock_file.write_text(stack_locks.resolve(stack_locks.draw(seed)), encoding="utf-8")
+        except Unbuildable as error:
+            print(f"{lock_file.stem}: {error}", flush=True)
+            return False
+    return run_and_keep(lock_file)
+
+
+def run_and_keep(lock_file: Path) -> bool:
+    """Run a stack and keep a short record beside its lock; return whether the run came to its end."""
+    begun = time.monotonic()
     try:
-        record = shorten(run_lock(lock_file))
+        full = run_lock(lock_file)
+        record = shorten(full)
     except (Unbuildable, ValueError) as error:
-        print(f"{name}: {error}", flush=True)
+        print(f"{lock_file.stem}: {error}", flush=True)
         return False
     write_record(lock_file.with_suffix(".json"), record)
-    pages.write()
-    counts = Counter(result.word for result in record.values()).most_common()
-    verdicts = ", ".join(f"{count} {word}" for word, count in counts)
-    bad = "; ".join(pages.select_bad(record)) or "none"
-    print(f"{name}: {verdicts}; bad: {bad}; {time.monotonic() - begun:.0f} s", flush=True)
+    print(f"{lock_file.stem}: {summarize(full)}; {time.monotonic() - begun:.0f} s", flush=True)
+    for key, result in pages.select_bad(record).items():
+        print(f"  {key} {result.word}: {result.note}", flush=True)
     return True
+
+
+def summarize(full: Path) -> str:
+    """Count the tests of a record by verdict, and say which share of those that can run here gave one."""
+    words = Counter(test.word for test in reader.read(full).results.tests if test.extra.failure)
+    said = ", ".join(f"{count} {word}" for word, count in words.most_common())
+    judged = sum(count for word, count in words.items() if rank(word) is not Rank.NOTHING)
+    tried = judged + words[Verdict.UNAVAILABLE]
+    return f"{said}; a verdict of {judged / tried:.0%} of {tried} tests that nothing blocks" if tried else said
 
 
 def run_lock(lock_file: Path) -> Path:
