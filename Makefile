@@ -9,7 +9,7 @@ TOUCHED = $(shell for base in origin/main main HEAD~1; do git diff --name-only $
     done | awk -F/ '$$1 == "scenarios" && NF > 3 {gsub("_", "-", $$3); print $$2 "/" $$3} \
         $$1 == "scenarios" && NF == 3 && !/[.]md$$/ {print $$2 "/"} $$2 == "remedies" {sub("[.]py", "", $$3); print $$3 "/"}' | sort -u)
 
-.PHONY: help run test test-all test-nightly test-mutants mutants matrix stacks lint docs site lock bench dist clean
+.PHONY: help run test test-all test-nightly test-mutants matrix stacks lint docs site lock bench dist clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
@@ -33,10 +33,6 @@ test-mutants: $(INSTALLED) ## the mutants of the failures that differ from main,
 	    echo "0 passed: $$areas areas differ; make test-nightly runs all mutants"; exit; fi; \
 	echo "mutants of $$*"; \
 	$(BIN)/pytest -q tests/stack/scenarios/test_mutants.py -m nightly -k "$$(echo $$* | sed 's/ / or /g')" || [ $$? = 5 ]
-
-mutants: $(INSTALLED) ## mutation testing of the remedies, the guards being the tests; ARGS="batch losses" for some modules
-	UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip install --quiet --python $(BIN)/python --constraint requirements/cpu.txt --group mutants
-	PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
 
 matrix: $(INSTALLED) ## tests under every supported pytest, xdist, Python, and with other plugins; ARGS="lowest plugins"
 	$(BIN)/python requirements/support_matrix.py $(ARGS)
@@ -76,7 +72,7 @@ dist: $(INSTALLED) ## the sdist and the wheel of a release, checked as the index
 	$(UV) tool run --quiet twine check --strict dist/*
 
 clean: ## remove the environments
-	rm -rf $(VENV) .matrix .mutants .site .stacks
+	rm -rf $(VENV) .matrix .site .stacks
 
 $(INSTALLED): pyproject.toml requirements/cpu.txt requirements/install.sh
 	requirements/install.sh $(VENV)
