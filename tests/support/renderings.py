@@ -9,7 +9,7 @@ import pytest
 
 def compare_with_file(name, text):
     """To rewrite a file of ``tests/renderings``: remove it, run this test, and read what git shows."""
-    file = Path(__file__).parent / "renderings" / name
+    file = Path(__file__).parents[1] / "renderings" / name
     if not file.exists():
         file.write_text(text, encoding="utf-8")
         pytest.fail(f"{file} was not there, and is written now")

@@ -10,7 +10,7 @@ from installed import CHECKOUT
 
 @pytest.fixture
 def build_site(monkeypatch):
-    monkeypatch.syspath_prepend(CHECKOUT / "requirements")
+    monkeypatch.syspath_prepend(CHECKOUT / "tools")
     return importlib.import_module("build_site")
 
 

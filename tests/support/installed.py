@@ -8,8 +8,10 @@ import sys
 import sysconfig
 from pathlib import Path
 
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 TESTS = CHECKOUT / "tests"
+#: Helper modules of the tests, and of the mutants in the folders of failures.
+SUPPORT = TESTS / "support"
 UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent / "fake_nvml" / "nvml.c"
+SOURCE = Path(__file__).parents[1] / "fake_nvml" / "nvml.c"
 
 
 @dataclass(frozen=True)

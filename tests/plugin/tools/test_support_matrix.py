@@ -14,7 +14,7 @@ from installed import CHECKOUT
 
 @pytest.fixture
 def support(script, monkeypatch, tmp_path):
-    """requirements/support_matrix.py, its environments and logs in another folder."""
+    """tools/support_matrix.py, its environments and logs in another folder."""
     module = script("support_matrix")
     monkeypatch.setattr(module, "CHECKOUT", tmp_path)
     monkeypatch.setattr(module, "ENVIRONMENTS", tmp_path)

@@ -8,6 +8,6 @@ from installed import CHECKOUT
 
 @pytest.fixture
 def script(monkeypatch):
-    """A script of requirements/, by name."""
-    monkeypatch.syspath_prepend(CHECKOUT / "requirements")
+    """A script of tools/, by name."""
+    monkeypatch.syspath_prepend(CHECKOUT / "tools")
     return importlib.import_module

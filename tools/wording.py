@@ -20,7 +20,7 @@ BETTER = {
     r"\bfound\s+(?:was|were)\s+(?:no|a|an|the)\b": "no … found",
 }
 #: Quoted logs, recorded texts, and this file.
-QUOTED = re.compile(r"logs\.toml$|^tests/(look_alikes|looked_at_once)/|^requirements/wording\.py$")
+QUOTED = re.compile(r"logs\.toml$|^tests/(look_alikes|looked_at_once)/|^tools/wording\.py$")
 
 
 def find_hits(text: str) -> Iterator[tuple[int, str, str]]:

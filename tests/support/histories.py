@@ -267,7 +267,7 @@ def _file(name: str) -> str:
 
 @cache
 def _lock() -> locks.Lock:
-    return locks.read(Path(__file__).parents[1] / "requirements/cpu.txt")
+    return locks.read(Path(__file__).parents[2] / "requirements/cpu.txt")
 
 
 def _device(name: str) -> dict[str, Any]:
