@@ -27,6 +27,7 @@ import stack_locks
 from building import CHECKOUT, Unbuildable, make_environment, uv
 from pages import ShortRecord, SideResult
 
+from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.records import reader
 from pytest_rlregress.util.text import on_one_line, strip_escapes
@@ -41,6 +42,7 @@ _NOTE_CHARACTERS = 240
 def main(arguments: Sequence[str]) -> int:
     """``run`` or ``lock`` the stacks named, or all; 1 where one could not be built or did not run to its end.
 
+    A failure's id among the names runs the tests of that failure alone, and keeps all else that the record has.
     ``draw SEED`` runs a stack that nobody chose, and keeps its lock and record below .stacks/drawn.
     """
     known = {request.name: request for request in stack_locks.REQUESTS}
@@ -48,20 +50,22 @@ def main(arguments: Sequence[str]) -> int:
     if step == "run" and names[:1] == ["draw"]:
         results = [run_drawn(seed) for seed in names[1:]]
         return int(not all(results))
-    if step not in ("run", "lock") or not set(names) <= known.keys():
-        sys.exit(f"stacks.py run|lock [NAME …]; there are {', '.join(known)}")
-    chosen = names or list(known)
+    failures = [name for name in names if name in catalogue.load([catalogue.SHIPPED])]
+    chosen = [name for name in names if name not in failures]
+    if step not in ("run", "lock") or not set(chosen) <= known.keys():
+        sys.exit(f"stacks.py run|lock [NAME …] [FAILURE …]; the stacks are {', '.join(known)}")
+    chosen = chosen or list(known)
     if step == "run":
-        results = [run(name) for name in chosen]
+        results = [run(name, failures) for name in chosen]
         return int(not all(results))
     for name in chosen:
         stack_locks.path(name).write_text(stack_locks.resolve(known[name]), encoding="utf-8")
     return 0
 
 
-def run(name: str) -> bool:
+def run(name: str, failures: Sequence[str] = ()) -> bool:
     """Run a stack, keep a short record, write the pages; return whether the run came to its end."""
-    done = run_and_keep(stack_locks.path(name))
+    done = run_and_keep(stack_locks.path(name), failures)
     if done:
         pages.write()
     return done
@@ -80,16 +84,25 @@ def run_drawn(seed: str) -> bool:
     return run_and_keep(lock_file)
 
 
-def run_and_keep(lock_file: Path) -> bool:
-    """Run a stack and keep a short record beside its lock; return whether the run came to its end."""
+def run_and_keep(lock_file: Path, failures: Sequence[str] = ()) -> bool:
+    """Run a stack and keep a short record beside its lock; return whether the run came to its end.
+
+    Args:
+        lock_file: The record is beside it, with the suffix ``.json``.
+        failures: Runs the tests of these alone, and keeps what the record has of others.
+    """
     begun = time.monotonic()
+    path = lock_file.with_suffix(".json")
     try:
-        full = run_lock(lock_file)
+        full = run_lock(lock_file, failures)
         record = shorten(full)
     except (Unbuildable, ValueError) as error:
         print(f"{lock_file.stem}: {error}", flush=True)
         return False
-    write_record(lock_file.with_suffix(".json"), record)
+    if failures:
+        sides = {key: result for key, result in record.items() if key.partition(" ")[0] in failures}
+        record = dict(sorted({**pages.read_record(path), **sides}.items()))
+    write_record(path, record)
     print(f"{lock_file.stem}: {summarize(full)}; {time.monotonic() - begun:.0f} s", flush=True)
     for key, result in pages.select_bad(record).items():
         print(f"  {key} {result.word}: {result.note}", flush=True)
@@ -105,8 +118,10 @@ def summarize(full: Path) -> str:
     return f"{said}; a verdict of {judged / tried:.0%} of {tried} tests that nothing blocks" if tried else said
 
 
-def run_lock(lock_file: Path) -> Path:
-    """Build the environment of a lock and run all scenarios in it, its output in a log beside it; return the record.
+def run_lock(lock_file: Path, failures: Sequence[str] = ()) -> Path:
+    """Build the environment of a lock and run scenarios in it, its output in a log beside it; return the record.
+
+    ``failures`` are those whose tests run; none: all.
 
     Raises:
         Unbuildable: uv said why.
@@ -118,6 +133,7 @@ def run_lock(lock_file: Path) -> Path:
     log = ENVIRONMENTS / f"{lock_file.stem}.log"
     with tempfile.TemporaryDirectory() as folder, log.open("w") as output:
         command = [str(python), "-m", "pytest", "--hw=cpu", "--rl-long", "--rl-record-dir=records"]
+        command += [f"--rl-failure={failure}" for failure in failures]
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(command, cwd=folder, env=activated, stdout=output, stderr=output, timeout=LIMIT_SECONDS)
         records = list(Path(folder, "records").glob("*.json"))
