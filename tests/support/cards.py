@@ -45,6 +45,10 @@ def h100(number=0, **about):
     return Card("NVIDIA H100 80GB HBM3", number, **about)
 
 
+def h20(number=0, **about):
+    return Card("NVIDIA H20", number, mib=97871, **about)
+
+
 @pytest.fixture(scope="session")
 def fake_nvml(tmp_path_factory) -> Iterator[Path]:
     """Folder of a libnvidia-ml.so.1 for LD_LIBRARY_PATH."""

@@ -44,6 +44,7 @@ class Mutant:
         verdict: Of a guard ``regressed`` or ``held``; else ``absent``, ``changed``, ``reproduced`` or ``returned``.
         apply: Takes pytest's monkeypatch, in the process of the test.
         only: Part of the ids of the tests it is for: a mutant need not run those that take long.
+        hw: The hardware of the run. Without such a card NVML's stand-in has one, and the mutant takes CUDA's part.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Mutant:
     verdict: str
     apply: Callable[[pytest.MonkeyPatch], None]
     only: str
+    hw: str = "cpu"
 
     @property
     def key(self) -> str:
@@ -62,11 +64,12 @@ class Mutant:
         return "guards" if self.verdict in ("regressed", "held") else "reproduces"
 
 
-def mutant(verdict: str, only: str = "") -> Callable[..., Any]:
-    """Register ``function(monkeypatch)`` as a mutant of the failure in whose folder it is."""
+def mutant(verdict: str, only: str = "", hw: str = "cpu") -> Callable[..., Any]:
+    """Register ``function(monkeypatch)`` as a mutant of the failure in whose folder it is; see ``Mutant``."""
 
     def register(apply: Callable[[pytest.MonkeyPatch], None]) -> Any:
-        MUTANTS.append(Mutant(apply.__name__, _failure_of(apply.__module__.rpartition(".")[0]), verdict, apply, only))
+        failure = _failure_of(apply.__module__.rpartition(".")[0])
+        MUTANTS.append(Mutant(apply.__name__, failure, verdict, apply, only, hw))
         return apply
 
     return register

@@ -19,7 +19,8 @@ class Product:
     """A product of ``(rows, inner)`` and ``(inner, outer)``.
 
     Attributes:
-        way: "matmul"; "linear", with a bias, which torch sends to cublasLt itself; "head", a linear layer without one.
+        way: "matmul"; "linear", a layer with a bias, which torch sends to cublasLt itself; or
+            "head", a layer without one.
     """
 
     rows: int
@@ -29,7 +30,7 @@ class Product:
     way: str
 
 
-#: Those that were reported to divide by zero, then the head of a model of 7B for 1, 8 and 256 tokens.
+#: Those that were reported to divide by zero, and the head of a 7B for 1, 8 and 256 tokens.
 PRODUCTS = {
     "2x1024x18432-linear": Product(2, 1024, 18432, "bfloat16", "linear"),
     "2x1024x18432-matmul": Product(2, 1024, 18432, "bfloat16", "matmul"),
@@ -45,11 +46,12 @@ PRODUCTS = {
 
 def draw_hidden(product, device):
     """Return random states for a product, which no ids had a part in."""
-    return torch.randn(product.rows, product.inner, device=device, dtype=getattr(torch, product.dtype))
+    dtype = getattr(torch, product.dtype)
+    return torch.randn(product.rows, product.inner, device=device, dtype=dtype)
 
 
 def look_up(product, device, *, strided):
-    """Look rows of an embedding up, by every second id of a tensor or by a contiguous copy of those."""
+    """Look rows of an embedding up, by every second id of a tensor or by a contiguous copy."""
     options = {"device": device, "dtype": getattr(torch, product.dtype)}
     ids = torch.arange(2 * product.rows, device=device)[::2]
     table = torch.nn.Embedding(2 * product.rows, product.inner, **options)
@@ -65,12 +67,17 @@ def multiply(product, hidden):
     return layer(hidden)
 
 
+def look_up_and_multiply(product, device, *, strided=False):
+    """Multiply what was looked up."""
+    return multiply(product, look_up(product, device, strided=strided))
+
+
 def report_sum(what, made):
-    """Print a sum, so that the device has to be done with it, and the libcublasLt that this process has mapped."""
+    """Print a sum, which the device has to be done for, and the libcublasLt that is mapped here."""
     total = made.float().sum().item()
     assert math.isfinite(total), f"{what}: the sum is {total}"
     copies = find_copies(Path("/proc/self/maps").read_text())
-    mapped = [f"{version} {folder}" for family, version, folder in copies if family == "libcublasLt"]
+    mapped = [f"{key[1]} {key[2]}" for key in copies if key[0] == "libcublasLt"]
     print(f"{what}: sum {total:.6g}, libcublasLt {', '.join(mapped) or 'not mapped'}")
 
 
@@ -79,8 +86,8 @@ ACTS = {
     "look-up, strided": lambda product, device: look_up(product, device, strided=True),
     "look-up, contiguous": lambda product, device: look_up(product, device, strided=False),
     "product": lambda product, device: multiply(product, draw_hidden(product, device)),
-    "both, strided": lambda product, device: multiply(product, look_up(product, device, strided=True)),
-    "both, contiguous": lambda product, device: multiply(product, look_up(product, device, strided=False)),
+    "both, strided": lambda product, device: look_up_and_multiply(product, device, strided=True),
+    "both, contiguous": lambda product, device: look_up_and_multiply(product, device),
 }
 
 
@@ -92,14 +99,15 @@ def do_act(name, act, device):
 
 
 def divide_by_zero():
-    """Divide integers by zero in libc; without a stack, so that this death is not taken for that of an act."""
+    """Divide integers by zero in libc; without a stack, which would look like that of an act."""
     faulthandler.disable()
     ctypes.CDLL(None).div(1, 0)
 
 
 def find_exit_code(function, *arguments):
-    """Call a function in a forked child: 0, what it exited with, or the negative number of a signal."""
-    process = get_context("fork").Process(target=function, args=arguments)  # no CUDA has begun in this process
+    """Call a function in a forked child; return its exit code, or a signal's negative number."""
+    # No CUDA has begun in this process.
+    process = get_context("fork").Process(target=function, args=arguments)
     process.start()
     process.join()
     return process.exitcode

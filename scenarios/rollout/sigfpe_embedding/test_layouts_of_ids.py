@@ -1,28 +1,12 @@
-"""Ids of any layout mean the same, bit for bit: to transformers' model, to the engine's and on verl's way to both."""
-
-import asyncio
-from types import SimpleNamespace
+"""Ids of any layout mean the same, bit for bit: to transformers' model, vLLM's and verl's."""
 
 import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.scenarios.rollout.sigfpe_embedding.layouts import VIEWS, draw_ids
 
-VIEWS = {  # of a padded batch of ids, [4, 12]
-    "columns": lambda ids: ids[:, 3:11],
-    "every-second-row": lambda ids: ids[::2],
-    "transposed": lambda ids: ids.t().contiguous().t(),
-    "expanded": lambda ids: ids[:1].expand(4, -1),
-    "int32": lambda ids: ids.int()[:, 3:11],
-}
 EVERY_VIEW = pytest.mark.parametrize("view", VIEWS)
-
-
-def draw_ids(view, device="cpu"):
-    """Return ids in one of the layouts, and the same ids as a contiguous tensor of int64."""
-    ids = VIEWS[view](torch.arange(500, 548, device=device).view(4, 12))
-    assert not ids.is_contiguous()
-    return ids, torch.tensor(ids.tolist(), device=device)
 
 
 @EVERY_VIEW
@@ -40,7 +24,7 @@ def test_transformers_model(hf_runner, view):
 @EVERY_VIEW
 @pytest.mark.guards("sigfpe-embedding")
 def test_engine_model(vllm_engine, view):
-    """The embedding moves the table's rows as they are, and the LM head makes the same logits of them."""
+    """The embedding gives the table's rows as they are, and the LM head the same logits."""
     from vllm import LLM
 
     def run(model):
@@ -54,11 +38,12 @@ def test_engine_model(vllm_engine, view):
                 logits = model.compute_logits(hidden)
         return hidden.equal(rows), logits.equal(expected)
 
-    assert LLM.apply_model(vllm_engine.llm, run) == [(True, True)], "(rows, logits) as those of the same ids"
+    found = LLM.apply_model(vllm_engine.llm, run)
+    assert found == [(True, True)], "(embedding, logits) equal to those of the contiguous ids"
 
 
 def make_batch(ids):
-    """Return verl's batch of these ids, a row of its mask for all, and positions that are columns of wider ones."""
+    """Return verl's batch of these ids; its mask is one row for all, its positions are columns."""
     from verl import DataProto
 
     count, width = ids.shape
@@ -71,7 +56,7 @@ def make_batch(ids):
 
 
 def prepare(ids, *, packed):
-    """Return what verl's FSDP engine feeds its model with; of the engine only its settings are there."""
+    """Return what verl's FSDP engine feeds its model with; of the engine its settings are there."""
     from verl.utils import tensordict_utils
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
     from verl.workers.utils.padding import left_right_2_no_padding
@@ -96,7 +81,7 @@ def test_verl_feeds_its_model(hf_runner, view, packed):
     with act():
         inputs = prepare(ids, packed=packed)
     assert inputs["input_ids"].is_contiguous()
-    assert inputs["input_ids"].flatten().tolist() == contiguous[:, 1:].flatten().tolist()[: inputs["input_ids"].numel()]
+    assert inputs["input_ids"].flatten().tolist() == contiguous[:, 1:].flatten().tolist()
     with torch.inference_mode():
         logits, expected = (
             model(**{name: to_device(value, model.device) for name, value in given.items()}).logits
@@ -107,45 +92,3 @@ def test_verl_feeds_its_model(hf_runner, view, packed):
 
 def to_device(value, device):
     return value.to(device) if isinstance(value, torch.Tensor) else value
-
-
-def send_to_engine(ids):
-    """Return the prompt that verl's server hands to vLLM; of the server only what it asks of itself is there."""
-    from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
-
-    prompts = []
-
-    class Engine:
-        async def generate(self, prompt, **options):
-            prompts.append(prompt)
-            yield SimpleNamespace(outputs=[])
-
-    server = object.__new__(vLLMHttpServer)
-    config = {"max_model_len": 128, "prompt_length": 64, "response_length": 16, "full_determinism": False}
-    server.config = Config(config)
-    server.model_config = SimpleNamespace(processor=None)
-    server.engine, server.lora_as_adapter, server._disaggregation_role = Engine(), False, "null"
-    server._submission_paused, server._admitting = False, 0
-    server.replica_rank, server.global_steps = 0, 0
-    asyncio.run(vLLMHttpServer.generate(server, ids, {"max_tokens": 1}, "request"))
-    return prompts[0]["prompt_token_ids"]
-
-
-class Config(dict):
-    """A mapping whose values are attributes, too."""
-
-    __getattr__ = dict.__getitem__
-
-
-@EVERY_VIEW
-@pytest.mark.guards("sigfpe-embedding")
-@pytest.mark.needs("verl", "vllm")
-def test_verl_sends_integers(view):
-    ids, contiguous = draw_ids(view)
-    expected = contiguous[0].tolist()
-    assert send_to_engine(expected) == expected, "of a list this release makes the same list"
-    with act():
-        sent = send_to_engine(ids[0])
-    assert type(sent) is list
-    assert sent == expected
-    assert {type(token) for token in sent} == {int}

@@ -1,4 +1,4 @@
-"""The cuBLAS that a process has mapped, which is the one that counts, against the one that is installed."""
+"""The cuBLAS that a process has mapped, which is what counts, against the one that is installed."""
 
 import os
 import shutil
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from pytest_rlregress.containment.post_mortem import find_copies
@@ -32,19 +33,25 @@ def installed_files():
     """Return the libraries of the installed cuBLAS, by their real paths."""
     if torch.version.cuda is None:
         pytest.skip(f"needs a torch that is built for CUDA, this is {torch.__version__}")
-    wheels = [one for one in distributions() if (one.metadata["Name"] or "").startswith("nvidia-cublas")]
+    wheels = [one for one in distributions() if is_cublas(one.metadata["Name"] or "")]
     if not wheels:
-        pytest.skip("needs a wheel of cuBLAS: this torch takes the system's, and nothing says which one it should be")
-    if Version(wheels[0].version) < CURED:
-        pytest.skip(f"needs the remedy, nvidia-cublas-cu12 {CURED}: {wheels[0].version} is installed")
-    files = {Path(str(wheel.locate_file(file))).resolve() for wheel in wheels for file in wheel.files or []}
+        pytest.skip("needs a wheel of cuBLAS: nothing says which file a system's should be")
+    [wheel] = wheels
+    if Version(wheel.version) < CURED:
+        pytest.skip(f"needs the remedy, nvidia-cublas-cu12 {CURED} or later, not {wheel.version}")
+    files = {Path(str(wheel.locate_file(file))).resolve() for file in wheel.files or []}
     return {file for file in files if file.name.startswith(FAMILIES)}
 
 
+def is_cublas(distribution):
+    return canonicalize_name(distribution) in ("nvidia-cublas", "nvidia-cublas-cu12")
+
+
 def mapped_files(maps):
-    """Return the files of cuBLAS in the text of a /proc/PID/maps, and the versions of libcublasLt."""
+    """Return the files of cuBLAS in a /proc/PID/maps, and the versions of libcublasLt."""
     copies = {key: paths for key, paths in find_copies(maps).items() if key[0] in FAMILIES}
-    print(*(f"{family} {version or '(version unknown)'} {folder}" for family, version, folder in copies), sep="\n")
+    for family, version, folder in copies:
+        print(family, version or "(version unknown)", folder)
     versions = {version for family, version, _ in copies if family == "libcublasLt"}
     return {path.resolve() for paths in copies.values() for path in paths}, versions
 
@@ -63,13 +70,15 @@ def maps_of_torch(*loaded, **environment):
 
 def check_installed(mapped, versions, installed):
     assert mapped, "torch is built for CUDA, and no cuBLAS is mapped"
-    assert mapped <= installed, f"not of the installed wheel: {sorted(map(str, mapped - installed))}"
-    assert all(version and Version(version) >= CURED for version in versions), f"before {CURED}: {versions}"
+    others = sorted(map(str, mapped - installed))
+    assert not others, f"not of the installed wheel: {others}"
+    cured = all(version and Version(version) >= CURED for version in versions)
+    assert cured, f"before {CURED}: {versions}"
 
 
 @pytest.fixture
 def copy(tmp_path):
-    """A copy of the installed libcublasLt, 300 MB and more, as an older CUDA's folder would have one."""
+    """A copy of the installed libcublasLt, 300 MB and more, such as a CUDA's folder has."""
     [original] = [file for file in installed_files() if file.name.startswith("libcublasLt")]
     copied = tmp_path / original.name
     shutil.copyfile(original, copied)
@@ -102,12 +111,13 @@ def test_mapped_with_torch():
 @pytest.mark.guards("sigfpe-embedding")
 @pytest.mark.needs("torch")
 def test_copy_first_on_the_path(copy):
-    """torch's wheels find their own by RPATH, which comes before LD_LIBRARY_PATH; another build may not."""
+    """PyPI's torch finds its own by RPATH, before LD_LIBRARY_PATH; another build may not."""
     installed = installed_files()
     with act():
         mapped, _ = mapped_files(maps_of_torch(LD_LIBRARY_PATH=str(copy.parent)))
     assert mapped, "torch is built for CUDA, and no cuBLAS is mapped"
-    assert mapped - installed <= {copy.resolve()}, "a library that is neither the wheel's nor on the path"
+    others = mapped - installed
+    assert others <= {copy.resolve()}, "one is neither the wheel's nor first on the path"
 
 
 @pytest.mark.guards("sigfpe-embedding")

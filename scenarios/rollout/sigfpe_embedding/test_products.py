@@ -1,4 +1,4 @@
-"""Products without any ids, and the table that tells ids from products. On an H20 with cuBLAS 12.1 products die."""
+"""Products without any ids, and a table of exit codes that tells ids from products."""
 
 import platform
 from pathlib import Path
@@ -21,7 +21,7 @@ SWEPT = ["2x1024x18432-linear", "64x14688x1536-matmul", "8x1024x4096-matmul", "h
 def control_code():
     """Return how a child ends that divides by zero."""
     if platform.machine() not in ("x86_64", "AMD64"):
-        pytest.skip(f"needs a processor that traps a division by zero, this is {platform.machine()}")
+        pytest.skip(f"needs x86_64, which traps a division by zero: this is {platform.machine()}")
     return acts.find_exit_code(acts.divide_by_zero)
 
 
@@ -32,14 +32,17 @@ def is_cured():
     return bool(versions) and all(version and Version(version) >= CURED for version in versions)
 
 
+def find_exit_codes(name, device):
+    """Do each act with a product in a child of its own."""
+    return {one: acts.find_exit_code(acts.do_act, name, one, device) for one in acts.ACTS}
+
+
 def check_table(names, device):
-    """Do each act in a child of its own, print the exit codes and check what they say."""
+    """Print the exit codes of the acts with these products, and check what they say."""
     control = control_code()
     assert torch.ones(1)  # torch is imported once, here, and not in each child
     with act():
-        rows = {
-            name: {one: acts.find_exit_code(acts.do_act, name, one, device) for one in acts.ACTS} for name in names
-        }
+        rows = {name: find_exit_codes(name, device) for name in names}
     table = exit_codes.render_table(rows, control)
     print(table)
     found = exit_codes.find_contradictions(rows, control, cured=is_cured())
@@ -52,7 +55,7 @@ def check_table(names, device):
 @pytest.mark.parametrize("name", acts.PRODUCTS)
 def test_product(name):
     control = control_code()
-    assert control == exit_codes.SIGFPE, f"the control ended with {control}: a product that lives says nothing"
+    assert control == exit_codes.SIGFPE, f"control: {control}; a product that lives says nothing"
     product = acts.PRODUCTS[name]
     hidden = acts.draw_hidden(product, acts.DEVICE)
     with act():

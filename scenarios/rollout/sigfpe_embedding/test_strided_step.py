@@ -1,4 +1,4 @@
-"""A miniature step on a batch that is strided wherever it can be trains to the numbers of the contiguous one."""
+"""A step on a batch that is strided wherever it can be trains to the same numbers."""
 
 import hashlib
 from contextlib import contextmanager
@@ -8,28 +8,12 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.lazy import torch
-
-
-def transpose(tensor):
-    """Return the tensor laid out by columns."""
-    return tensor.t().contiguous().t()
-
-
-def expand(tensor):
-    """Return a tensor whose rows are all alike as one row for all of them."""
-    assert tensor.equal(tensor[:1].expand(len(tensor), -1))
-    return tensor[:1].clone().expand(len(tensor), -1)
-
-
-def slice_columns(tensor):
-    """Return the tensor as columns of a wider one, with other numbers around it."""
-    other = torch.full_like(tensor, 7)
-    return torch.cat([other, tensor, other], dim=1)[:, tensor.shape[1] : 2 * tensor.shape[1]]
-
-
-def skip_rows(tensor):
-    """Return the tensor as every second row of a longer one, with other numbers in between."""
-    return torch.stack([tensor, torch.full_like(tensor, 7)], dim=1).flatten(0, 1)[::2]
+from pytest_rlregress.scenarios.rollout.sigfpe_embedding.layouts import (
+    expand,
+    skip_rows,
+    slice_columns,
+    transpose,
+)
 
 
 LAYOUTS = {
@@ -54,7 +38,8 @@ def settings(hardware):
 
 @pytest.fixture
 def batch(settings, vllm_engine, tiny_qwen):
-    """Completions of one prompt, equally long, so that one row of a mask can stand for all; padded on the right."""
+    """Completions of one prompt, equally long and padded: one row of a mask can stand for all."""
+    from pytest_rlregress.fixtures.tiny_qwen import VARIANTS
     from pytest_rlregress.fixtures.training_step import roll_out
     from pytest_rlregress.fixtures.vllm_engine import seed_sampling
 
@@ -62,8 +47,9 @@ def batch(settings, vllm_engine, tiny_qwen):
         seed_sampling(seed)
         return vllm_engine.generate(prompts, max_tokens - 4, n=n, ignore_eos=True)
 
-    rollout = roll_out(generate, settings, tiny_qwen.tokenizer(), 1024, 0, hashlib.sha256())
-    return rollout.batch
+    rows = VARIANTS[tiny_qwen.variant]["vocab_size"]
+    tokenizer = tiny_qwen.tokenizer()
+    return roll_out(generate, settings, tokenizer, rows, 0, hashlib.sha256()).batch
 
 
 @contextmanager
@@ -82,17 +68,16 @@ def computed_alike():
         torch.set_num_threads(threads)
 
 
-def train(tiny_qwen, batch, settings, lay_out_positions):
-    """Train a fresh model for two passes over a batch; return losses, norms, log-probabilities and weights."""
+def train(tiny_qwen, batch, settings, lay_out_positions=lambda positions: positions):
+    """Train a fresh model for two passes; return what they gave, its weights, strides it saw."""
     from pytest_rlregress.fixtures.training_step import train_on
 
     model = tiny_qwen.model("float32").to(batch.device).train()
     seen = []
 
     def look(module, arguments, named):
-        positions = lay_out_positions(named["position_ids"])
-        seen.append([tensor.stride() for tensor in (*arguments, positions)])
-        return arguments, {**named, "position_ids": positions}
+        seen.append([tensor.stride() for tensor in arguments])
+        return arguments, {**named, "position_ids": lay_out_positions(named["position_ids"])}
 
     model.register_forward_pre_hook(look, with_kwargs=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, fused=True)
@@ -107,17 +92,20 @@ def test_strided_batch_trains_alike(tiny_qwen, batch, settings):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     contiguous = batch.to(device)
     strided = TensorDict(
-        {name: lay_out(contiguous[name]) for name, lay_out in LAYOUTS.items()}, batch_size=batch.batch_size, device=device
+        {name: lay_out(contiguous[name]) for name, lay_out in LAYOUTS.items()},
+        batch_size=batch.batch_size,
+        device=device,
     )
     assert set(contiguous.keys()) == LAYOUTS.keys(), "every tensor of the batch has its layout"
     assert not any(strided[name].is_contiguous() for name in LAYOUTS)
     with computed_alike():
-        expected, expected_weights, _ = train(tiny_qwen, contiguous, settings, lambda positions: positions)
+        expected, wanted, _ = train(tiny_qwen, contiguous, settings)
         with act():
             passes, weights, strides = train(tiny_qwen, strided, settings, slice_columns)
-    print(strides)
-    for (loss, norm, logprobs), (expected_loss, expected_norm, expected_logprobs) in zip(passes, expected, strict=True):
-        assert expected_norm > 0
-        assert (loss, norm) == (expected_loss, expected_norm)
-        assert logprobs.equal(expected_logprobs)
-    assert [name for name in weights if not weights[name].equal(expected_weights[name])] == []
+    assert strides == [[(1, len(batch)), (0, 1)]] * 2, "of ids and mask, as the model got them"
+    for made, same in zip(passes, expected, strict=True):
+        loss, norm, logprobs = made
+        assert norm > 0
+        assert (loss, norm) == same[:2]
+        assert logprobs.equal(same[2])
+    assert [name for name in weights if not weights[name].equal(wanted[name])] == []
