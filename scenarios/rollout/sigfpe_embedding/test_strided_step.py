@@ -8,24 +8,18 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.lazy import torch
-from pytest_rlregress.scenarios.rollout.sigfpe_embedding.layouts import (
-    expand,
-    skip_rows,
-    slice_columns,
-    transpose,
-)
-
+from pytest_rlregress.scenarios.rollout.sigfpe_embedding import layouts
 
 LAYOUTS = {
-    "prompts": transpose,
-    "responses": transpose,
-    "input_ids": transpose,
-    "attention_mask": expand,
-    "response_mask": expand,
-    "position_ids": slice_columns,
-    "rollout_log_probs": slice_columns,
-    "rewards": skip_rows,
-    "advantages": skip_rows,
+    "prompts": layouts.transpose,
+    "responses": layouts.transpose,
+    "input_ids": layouts.transpose,
+    "attention_mask": layouts.expand,
+    "response_mask": layouts.expand,
+    "position_ids": layouts.slice_columns,
+    "rollout_log_probs": layouts.slice_columns,
+    "rewards": layouts.skip_rows,
+    "advantages": layouts.skip_rows,
 }
 
 
@@ -101,7 +95,7 @@ def test_strided_batch_trains_alike(tiny_qwen, batch, settings):
     with computed_alike():
         expected, wanted, _ = train(tiny_qwen, contiguous, settings)
         with act():
-            passes, weights, strides = train(tiny_qwen, strided, settings, slice_columns)
+            passes, weights, strides = train(tiny_qwen, strided, settings, layouts.slice_columns)
     assert strides == [[(1, len(batch)), (0, 1)]] * 2, "of ids and mask, as the model got them"
     for made, same in zip(passes, expected, strict=True):
         loss, norm, logprobs = made
