@@ -67,19 +67,19 @@ def divide_by_zero(*arguments, **named):
     ctypes.CDLL(None).div(1, 0)
 
 
-@mutant("reproduced", only="test_product[2x1024x18432-linear", hw="h20")
+@mutant("reproduced", only="-2x1024x18432-linear]", hw="h20")
 def linear_layer_divides_by_zero(monkeypatch):
     monkeypatch.setattr(acts, "DEVICE", "cpu")
     monkeypatch.setattr("torch.nn.functional.linear", divide_by_zero)
 
 
-@mutant("reproduced", only="test_product[8x1024x4096-matmul", hw="h20")
+@mutant("reproduced", only="-8x1024x4096-matmul]", hw="h20")
 def product_divides_by_zero(monkeypatch):
     monkeypatch.setattr(acts, "DEVICE", "cpu")
     monkeypatch.setattr("torch.Tensor.__matmul__", divide_by_zero)
 
 
-@mutant("changed", only="test_product[2x1024x18432-linear", hw="h20")
+@mutant("changed", only="-2x1024x18432-linear]", hw="h20")
 def linear_layer_fails_otherwise(monkeypatch):
     monkeypatch.setattr(acts, "DEVICE", "cpu")
     error = RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling cublasCreate")
