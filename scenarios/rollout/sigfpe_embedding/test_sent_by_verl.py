@@ -29,7 +29,7 @@ def version_of_vllm(monkeypatch, request):
     monkeypatch.setattr(metadata, "version", find_version)
 
 
-class Config(dict):
+class Config(dict[str, object]):
     """A mapping whose values are attributes, too."""
 
     __getattr__ = dict.__getitem__
