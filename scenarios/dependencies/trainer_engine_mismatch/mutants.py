@@ -20,7 +20,7 @@ def vllm_of_another_release(monkeypatch):
     monkeypatch.delattr(vllm.sampling_params, "StructuredOutputsParams")
 
 
-replaces("absent", "verl.utils.modelopt.apply_modelopt_nvfp4_patches", only="modelopt")(lambda: None)
-replaces("changed", "verl.utils.modelopt.apply_modelopt_nvfp4_patches", only="modelopt")(
+replaces("absent", "verl.utils.qat.apply_qat_patches", only="quantization")(lambda: None)
+replaces("changed", "verl.utils.qat.apply_qat_patches", only="quantization")(
     failing(RuntimeError("FP4 Marlin isn't supported on this device"))
 )

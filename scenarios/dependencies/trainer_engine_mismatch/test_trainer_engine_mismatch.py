@@ -39,13 +39,13 @@ def test_verl_rollout(monkeypatch, tmp_path, stack):
 
 @pytest.mark.reproduces("trainer-engine-mismatch", expected="reproduced")
 @pytest.mark.needs("verl-trainer", "vllm")
-def test_verl_with_modelopt_quantization(monkeypatch, tmp_path, stack):
-    """What verl's server calls before it starts an engine with rollout.quantization=modelopt."""
+def test_verl_with_quantization_aware_training(monkeypatch, tmp_path, stack):
+    """What verl's server calls before it loads a model in NVFP4."""
     call_itself_vllm(monkeypatch, tmp_path, stack)
-    from verl.utils.modelopt import apply_modelopt_nvfp4_patches
+    from verl.utils.qat import apply_qat_patches
 
     with act():
-        apply_modelopt_nvfp4_patches()
+        apply_qat_patches()
 
 
 @pytest.mark.reproduces("trainer-engine-mismatch", fidelity="injected", expected="reproduced")
