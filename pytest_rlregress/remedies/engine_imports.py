@@ -9,6 +9,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeGuard
 
 __all__ = ["missing_engine_names"]
 
@@ -75,11 +76,14 @@ def _unsatisfied(body: Sequence[ast.stmt], engine: str) -> list[_Wanted]:
             missing += [one for one in _wanted(statement, engine) if not _has(one.module, one.name)]
         elif isinstance(statement, ast.If):
             missing += _unsatisfied_branches(statement, engine)
-        elif isinstance(statement, (ast.ClassDef, ast.With, ast.For, ast.While)):
-            missing += _unsatisfied(statement.body, engine)
-        elif isinstance(statement, ast.Try) and not statement.handlers:
+        elif isinstance(statement, (ast.ClassDef, ast.With, ast.For, ast.While)) or _is_finally(statement):
             missing += _unsatisfied(statement.body, engine)
     return missing
+
+
+def _is_finally(statement: ast.stmt) -> TypeGuard[ast.Try]:
+    """Return whether this is a ``try`` that expects no exception."""
+    return isinstance(statement, ast.Try) and not statement.handlers
 
 
 def _unsatisfied_branches(statement: ast.If, engine: str) -> list[_Wanted]:
@@ -127,7 +131,12 @@ def _file(module: str) -> Path | None:
     """Return a module's source, a folder without one, or a compiled module."""
     top, *inner = module.split(".")
     path = _folder(top).joinpath(*inner)
-    candidates = (path / "__init__.py", path.with_name(f"{path.name}.py"), path, *path.parent.glob(f"{path.name}.*.so"))
+    candidates = (
+        path / "__init__.py",
+        path.with_name(f"{path.name}.py"),
+        path,
+        *path.parent.glob(f"{path.name}.*.so"),
+    )
     return next((one for one in candidates if one.exists()), None)
 
 

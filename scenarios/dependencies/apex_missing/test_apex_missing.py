@@ -2,11 +2,18 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.dependencies import wheel_index
-from pytest_rlregress.scenarios.dependencies.mbridge_missing.megatron_engine import configuration_of_engine, one_rank
+from pytest_rlregress.scenarios.dependencies.mbridge_missing.megatron_engine import (
+    configuration_of_engine,
+    one_rank,
+)
 from pytest_rlregress.scenarios.lazy import torch
 
 # Megatron looks for the extension as it is imported
-pytestmark = [pytest.mark.isolated, pytest.mark.filterwarnings("ignore"), pytest.mark.needs("megatron", "verl-trainer")]
+pytestmark = [
+    pytest.mark.isolated,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.needs("megatron", "verl-trainer"),
+]
 
 EXTENSION = "fused_weight_gradient_mlp_cuda"
 FUSION = "gradient_accumulation_fusion"
@@ -23,7 +30,12 @@ def configured_without_bridge(folder, override):
     from transformers import AutoConfig
     from verl.models.mcore import hf_to_mcore_config
 
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+    }
     model = AutoConfig.for_model("qwen2", num_hidden_layers=1, vocab_size=16, **sizes)
     model.architectures = ["Qwen2ForCausalLM"]
     with one_rank() as parallel_state:

@@ -70,7 +70,12 @@ def test_toolkit_that_is_named_is_found(subject, monkeypatch, tmp_path):
     assert any(str(path).startswith(str(home)) for path in made.library_dirs)
 
 
-TOOLKITS = {"torch's": ("12.8", "12.8"), "minor": ("12.6", "12.8"), "later": ("13.0", "12.8"), "old": ("11.8", "12.8")}
+TOOLKITS = {
+    "torch's": ("12.8", "12.8"),
+    "minor": ("12.6", "12.8"),
+    "later": ("13.0", "12.8"),
+    "old": ("11.8", "12.8"),
+}
 
 
 @pytest.mark.guards("cuda-toolkit-missing", fidelity="stand-in")
@@ -113,4 +118,5 @@ def test_sdpa_trains_without_a_toolkit(monkeypatch, tiny_qwen):
         model(input_ids=ids, labels=ids).loss.backward()
     assert model.config._attn_implementation == "sdpa"
     gradient = model.model.layers[0].self_attn.q_proj.weight.grad
-    assert gradient.isfinite().all() and gradient.any()
+    assert gradient.isfinite().all()
+    assert gradient.any()

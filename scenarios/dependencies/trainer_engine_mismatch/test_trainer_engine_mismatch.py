@@ -9,7 +9,10 @@ from pytest_rlregress.scenarios.dependencies import wheel_index
 pytestmark = [pytest.mark.isolated, pytest.mark.filterwarnings("ignore")]
 
 #: Of each trainer, the module that brings its engine.
-ENGINE_SIDE = {"verl": "verl.workers.rollout.vllm_rollout.vllm_async_server", "trl": "trl.generation.vllm_generation"}
+ENGINE_SIDE = {
+    "verl": "verl.workers.rollout.vllm_rollout.vllm_async_server",
+    "trl": "trl.generation.vllm_generation",
+}
 
 
 def call_itself_vllm(monkeypatch, folder, stack):

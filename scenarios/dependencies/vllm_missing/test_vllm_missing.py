@@ -79,7 +79,11 @@ def test_the_rollout_of_a_whole_install_loads(subject, monkeypatch, tmp_path, st
 
 
 CONFIGURATIONS = {
-    "verl": ("run.yaml", "actor_rollout_ref: {rollout: {name: vllm}}\n", "actor_rollout_ref.rollout.name"),
+    "verl": (
+        "run.yaml",
+        "actor_rollout_ref: {rollout: {name: vllm}}\n",
+        "actor_rollout_ref.rollout.name",
+    ),
     "trl": ("grpo.yaml", "use_vllm: true\nvllm_mode: colocate\n", "use_vllm"),
 }
 
@@ -104,7 +108,10 @@ def test_preflight_names_it_before_the_run(subject, monkeypatch, tmp_path, train
 
 
 PARTIAL = {
-    "a-stub-without-the-symbol": ("__version__ = '0.31.0'", "AttributeError: module 'vllm' has no attribute 'LLM'"),
+    "a-stub-without-the-symbol": (
+        "__version__ = '0.31.0'",
+        "AttributeError: module 'vllm' has no attribute 'LLM'",
+    ),
     "for-another-torch": (
         "raise OSError('_C.abi3.so: undefined symbol: _ZN3c104cuda9SetDeviceEa\\nand more')",
         "OSError: _C.abi3.so: undefined symbol: _ZN3c104cuda9SetDeviceEa",
