@@ -31,6 +31,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "gradient norm": ("actor/grad_norm", "grad_norm"),
     "entropy": ("actor/entropy", "actor/entropy_loss", "entropy"),
     "clip fraction": ("actor/pg_clipfrac", "clip_ratio/region_mean", "clip_ratio"),
+    "tool calls": ("tool_call_counts/max", "tools/call_frequency"),
     "cut short": ("response_length/clip_ratio", "completions/clipped_ratio"),
     "shortest completion": ("response_length/min", "completions/min_length"),
     "longest completion": ("response_length/max", "completions/max_length"),

@@ -240,6 +240,13 @@ def _find_cut_short(run: Run) -> Iterator[MetricFinding]:
         yield MetricFinding("all at the limit", what, cut)
 
 
+def _find_no_tool_calls(run: Run) -> Iterator[MetricFinding]:
+    """Find that no completion of a run with tools ever called one."""
+    calls = run.get("tool calls").numbers()
+    if len(calls) >= _ALWAYS and calls.is_always(0):
+        yield MetricFinding("no tool call", f"{calls.name} is 0 at all {_steps_of(calls)}", calls)
+
+
 def _steps_of(series: Series) -> str:
     if len(series) == 1:
         return f"step {series.steps[0]}"
@@ -266,4 +273,5 @@ _SIGNS: tuple[Callable[[Run], Iterator[MetricFinding]], ...] = (
     _find_equal_groups,
     _find_raw_reward_as_advantage,
     _find_cut_short,
+    _find_no_tool_calls,
 )

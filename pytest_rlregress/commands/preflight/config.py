@@ -68,6 +68,7 @@ class PlannedRun:
         schema: The keys and values that the trainer takes.
         hardware: The profile's id.
         card: The profile's title.
+        capability: The card's compute capability; None where there is none.
         memory_bytes: Of one card; 0 where there is none.
         packages_unknown: Why what is installed here says nothing about the run; "" where it does.
         prompt_tokens: The longest prompt, if it was given.
@@ -87,6 +88,7 @@ class PlannedRun:
     written: dict[str, Any] = field(default_factory=dict)
     hardware: str = ""
     card: str = ""
+    capability: tuple[int, int] | None = None
     memory_bytes: int = 0
     packages_unknown: str = ""
     prompt_tokens: int | None = None

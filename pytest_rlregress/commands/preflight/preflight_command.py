@@ -116,6 +116,7 @@ def _take_hardware(run: PlannedRun, options: argparse.Namespace) -> None:
     if here:
         memory = min(gpu.memory_bytes or memory for gpu in machine.gpus)
     run.hardware, run.card = profile.id, profile.title
+    run.capability = profile.capability
     run.memory_bytes = int(options.memory * GIB) if options.memory else memory
     run.prompt_tokens, run.parameters = options.prompt_tokens, options.parameters
     if not here and not options.installed:

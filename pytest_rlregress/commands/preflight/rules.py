@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import batch_sizes
@@ -139,6 +140,14 @@ def apex_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
             yield from _needs(run, key, "apex", run.write(key, "false"))
 
 
+def no_kernel_for_card(run: PlannedRun) -> Iterator[Advice | Unchecked]:
+    """Yield a card for which the installed torch was not built."""
+    if run.capability and run.packages_unknown:
+        yield Unchecked(run.packages_unknown)
+    elif run.capability and find_spec("torch") and (why := remedies.missing_kernels(run.capability)):
+        yield Advice("torch", why, why.rpartition("(")[2].rstrip(")."))
+
+
 def mbridge_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """megatron-core, or a bridge between Megatron's weights and Hugging Face's, that is not installed."""
     for key, value in run.leaves():
@@ -214,6 +223,7 @@ RULES: dict[str, tuple[Rule, tuple[str, ...]]] = {
     "windows-path-in-wsl": (windows_path_in_wsl, ALL),
     "flash-attention-missing": (flash_attention_missing, ALL),
     "vllm-missing": (vllm_missing, ALL),
+    "no-kernel-for-card": (no_kernel_for_card, ALL),
     "added-key": (added_key, ("verl",)),
     "batch-sizes": (batch_sizes, ("trl", "verl")),
     "empty-env-in-config": (lambda run: remedies.check_interpolations(run.written, run.environ), ("verl",)),

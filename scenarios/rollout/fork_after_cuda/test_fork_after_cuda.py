@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.lazy import torch
 
 GPU = pytest.mark.hw(capability=">=8.0")
@@ -81,6 +82,16 @@ def start_engine(directory):
 @pytest.mark.reproduces("fork-after-cuda")
 def test_worker_of_a_forked_process(cuda_in_use):
     run_forked(start_worker)
+
+
+@pytest.mark.isolated
+@pytest.mark.reproduces("fork-after-cuda")
+def test_worker_with_the_variable_of_the_earlier_engine(cuda_in_use, monkeypatch):
+    monkeypatch.setenv("VLLM_USE_V1", "0")
+    import vllm.utils.system_utils  # noqa: F401
+
+    with act():
+        run_forked(start_worker)
 
 
 @pytest.mark.isolated

@@ -172,6 +172,8 @@ BROKEN = {
         "possible",
     ),
     "constant": (run_of(501, **{TRL_GAP: [0.2, 0.25, 0.19, 0.22]}), "gap from the first step", "possible"),
+    "no tool call, verl": (run_of(tool_call_counts__max=[0.0] * 10), "no tool call", "possible"),
+    "no tool call, TRL": (run_of(tools__call_frequency=[0.0] * 10), "no tool call", "possible"),
     "clipped, TRL": (run_of(clip_ratio__region_mean=[0.05, 0.1]), "clipped on the policy that sampled", "possible"),
     "clipped, verl with an update a step": (
         run_of(settings=ON_POLICY, actor__pg_clipfrac=[0.05, 0.0]),

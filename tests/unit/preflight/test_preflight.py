@@ -40,6 +40,7 @@ def environment(monkeypatch):
 @pytest.fixture
 def everything_installed(monkeypatch):
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: None)
+    monkeypatch.setattr(remedies, "missing_kernels", lambda capability: None)
     monkeypatch.setattr(remedies, "module_not_found", lambda *asked: None)
     monkeypatch.setattr(remedies, "stale_ray_address", lambda environ: None)
 
@@ -211,6 +212,7 @@ def test_checks_packages_and_memory_on_the_machine_of_the_run(preflight, monkeyp
     card = Gpu(0, "NVIDIA H100 NVL", (9, 0), 94 * 2**30, "GPU-0")
     monkeypatch.setattr(preflight_command, "discover", lambda: Machine(gpus=(card,)))
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: f"{setting} is not there")
+    monkeypatch.setattr(remedies, "missing_kernels", lambda capability: None)
     for hw in ("--hw=auto", "--hw=h100"):
         _, report = preflight(CONFIGS / V5, hw)
         assert [one["failure"] for one in report["findings"]] == ["flash-attention-missing", "vllm-missing"]
@@ -219,6 +221,7 @@ def test_checks_packages_and_memory_on_the_machine_of_the_run(preflight, monkeyp
     assert {one["failure"] for one in report["not_checked"]} == {
         "flash-attention-missing",
         "vllm-missing",
+        "no-kernel-for-card",
         "unknown-key",
     }
     _, report = preflight(CONFIGS / V5, "trainer.model.seq_len=8192")  # too long for the 79 GiB of other H100s
