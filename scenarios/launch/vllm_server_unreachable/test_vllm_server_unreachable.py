@@ -4,7 +4,11 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.launch.vllm_server_unreachable.front_door import CLOSED, answering, nobody
+from pytest_rlregress.scenarios.launch.vllm_server_unreachable.front_door import (
+    CLOSED,
+    answering,
+    nobody,
+)
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 pytestmark = pytest.mark.needs("trl-trainer", "vllm-engine")
@@ -34,7 +38,9 @@ def connect(monkeypatch):
 def ask_server_info(client):
     """Return the method by which newer clients ask for the server's configuration."""
     if not hasattr(client, "get_server_info"):
-        raise InterfaceMissing(f"needs VLLMClient.get_server_info, which trl {versions()['trl']} doesn't have")
+        raise InterfaceMissing(
+            f"needs VLLMClient.get_server_info, which trl {versions()['trl']} doesn't have"
+        )
     return client.get_server_info
 
 
@@ -55,11 +61,15 @@ def test_proxy_answers_for_it(connect):
         with suppress(OSError):  # what the limit is for
             connect("http://gpu-node:8000", http_proxy=door.address)
         if len(door.asked) > 2:
-            silent(f"asked again, and asked on after an answer that came later than the limit of {LIMIT} s")
+            silent(
+                f"asked again, and asked on after an answer that came later than the limit of {LIMIT} s"
+            )
 
 
 @pytest.mark.guards("vllm-server-unreachable")
-@pytest.mark.parametrize("first", [None, CLOSED, 503], ids=["running", "not-up-yet", "503-at-first"])
+@pytest.mark.parametrize(
+    "first", [None, CLOSED, 503], ids=["running", "not-up-yet", "503-at-first"]
+)
 def test_server_that_comes_up_late(connect, vllm_server, first):
     statuses = [] if first is None else [first]
     with answering(statuses, vllm_server.base_url) as door, act():

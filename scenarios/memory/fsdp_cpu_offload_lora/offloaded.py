@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,9 @@ def one_rank(device: str) -> Iterator[Any]:
     """Yield a mesh of this process alone; no port is opened."""
     import torch.distributed as dist
 
-    dist.init_process_group("gloo" if device == "cpu" else "nccl", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(
+        "gloo" if device == "cpu" else "nccl", store=dist.HashStore(), rank=0, world_size=1
+    )
     try:
         yield dist.device_mesh.init_device_mesh(device, (1,))
     finally:
@@ -20,14 +22,19 @@ def one_rank(device: str) -> Iterator[Any]:
 
 
 def build_on_meta(tiny_qwen: Any, lora: bool) -> Any:
-    """Return the model without memory, with LoRA or without; LoRA's B is drawn too, so that both halves move."""
+    """Return the model without memory, with LoRA or without; LoRA's B is drawn too, so that both halves move.
+
+    Its head is one of its own: to_empty, which takes tensors one by one, unties a tied one.
+    """
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoConfig, Qwen2ForCausalLM
 
     adapters = LoraConfig(r=8, target_modules="all-linear", init_lora_weights=False)
     with torch.device("meta"):
-        model = Qwen2ForCausalLM(AutoConfig.from_pretrained(tiny_qwen.directory))
+        model = Qwen2ForCausalLM(
+            AutoConfig.from_pretrained(tiny_qwen.directory, tie_word_embeddings=False)
+        )
         return get_peft_model(model, adapters) if lora else model
 
 
@@ -58,6 +65,28 @@ def put_on_the_device(model: Any) -> None:
     take_back_to_the_host(model)
 
 
+def give_buffers(model: Any, buffers: Mapping[str, Any], device: str) -> None:
+    """Put the rotary embedding's frequencies, which no state dict has, where the model computes."""
+    for name, _ in list(model.named_buffers()):
+        [values] = [values for own, values in buffers.items() if name.endswith(own)]
+        module, _, last = name.rpartition(".")
+        model.get_submodule(module).register_buffer(last, values.to(device), persistent=False)
+
+
+def take_step(model: Any, device: str) -> dict[str, Any]:
+    """Take a step of SGD on the model's own loss, and return its state as plain tensors of the CPU."""
+    import torch
+
+    ids = torch.arange(100, 228, device=device).view(2, 64)
+    model.train()(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+    torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1).step()
+    state = model.state_dict()
+    return {
+        name: (one.full_tensor() if hasattr(one, "full_tensor") else one).cpu()
+        for name, one in state.items()
+    }
+
+
 def verl_engine(tiny_qwen: Any, lora: bool) -> Any:
     """Return verl's engine with an offloaded model in float32; call it in ``one_rank`` and with verl's CPU platform."""
     from verl.trainer.config import CheckpointConfig
@@ -71,7 +100,9 @@ def verl_engine(tiny_qwen: Any, lora: bool) -> Any:
             override_config={"attn_implementation": "sdpa"},
             lora_rank=8 if lora else 0,
         ),
-        FSDPEngineConfig(strategy="fsdp2", offload_policy=True, use_torch_compile=False, mixed_precision=floats),
+        FSDPEngineConfig(
+            strategy="fsdp2", offload_policy=True, use_torch_compile=False, mixed_precision=floats
+        ),
         FSDPOptimizerConfig(lr=1e-3, total_training_steps=2),
         CheckpointConfig(),
     )

@@ -11,12 +11,18 @@ replaces("changed", "vllm.engine.arg_utils.EngineArgs.create_engine_config", onl
 )
 
 
-@replaces("regressed", "vllm.engine.arg_utils.EngineArgs.create_model_config", only="test_length_of")
+@replaces(
+    "regressed", "vllm.engine.arg_utils.EngineArgs.create_model_config", only="test_length_of"
+)
 def takes_the_models_length(original, arguments):
     arguments.max_model_len = None
     return original(arguments)
 
 
-@replaces("regressed", "trl.generation.vllm_generation.VLLMGeneration.__init__", only="test_trl_engine_by_its_key")
+@replaces(
+    "regressed",
+    "trl.generation.vllm_generation.VLLMGeneration.__init__",
+    only="test_trl_engine_by_its_key",
+)
 def loses_the_key(original, generation, *arguments, **options):
     original(generation, *arguments, **{**options, "max_model_length": None})

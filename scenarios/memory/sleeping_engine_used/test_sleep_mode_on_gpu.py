@@ -8,7 +8,11 @@ from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.memory.sleeping_engine_used.watching import REQUESTS, sync_in_order
 
-pytestmark = [pytest.mark.hw(capability=">=8.0"), pytest.mark.isolated, pytest.mark.needs("vllm-engine")]
+pytestmark = [
+    pytest.mark.hw(capability=">=8.0"),
+    pytest.mark.isolated,
+    pytest.mark.needs("vllm-engine"),
+]
 
 
 def start(tiny_qwen):

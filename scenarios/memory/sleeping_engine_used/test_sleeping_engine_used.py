@@ -92,7 +92,11 @@ def test_update_in_order(llm, weights, vllm_engine):
 @pytest.mark.needs("trl-trainer", "vllm-engine")
 def test_trl_wakes_what_it_uses(tiny_qwen):
     """TRL's own sync and generation with vllm_enable_sleep_mode, twice."""
-    lengths = {"max_model_length": 128, "max_completion_length": 4, "generation_kwargs": {"ignore_eos": True}}
+    lengths = {
+        "max_model_length": 128,
+        "max_completion_length": 4,
+        "generation_kwargs": {"ignore_eos": True},
+    }
     starting = trl_engine.prepare(tiny_qwen.directory, enable_sleep_mode=True, **lengths)
     asleep_at_sync = []
 

@@ -71,7 +71,11 @@ def send_with_weights_awake(llm: Any) -> None:
 
 
 #: The forms of the failure in which a request comes too early or stays too long.
-REQUESTS = {"running": send_while_running, "asleep": send_while_asleep, "weights-awake": send_with_weights_awake}
+REQUESTS = {
+    "running": send_while_running,
+    "asleep": send_while_asleep,
+    "weights-awake": send_with_weights_awake,
+}
 
 
 def sync_in_order(llm: Any, weights: Any) -> None:
