@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-#: An answer that isn't a status: the connection is closed without one, as by a port that nobody listens on yet.
+#: In place of a status: the connection is closed without an answer, as by a server that isn't up.
 CLOSED = 0
 
 
@@ -23,7 +23,7 @@ class FrontDoor:
 
 @contextmanager
 def answering(statuses: Sequence[int], behind: str = "") -> Iterator[FrontDoor]:
-    """Answer the first questions with ``statuses``, then send every question on to the server ``behind``.
+    """Answer the first questions with ``statuses``, then send each on to the server ``behind``.
 
     Without a server behind it answers for one that is up.
     """

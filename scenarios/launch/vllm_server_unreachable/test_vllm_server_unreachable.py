@@ -38,9 +38,8 @@ def connect(monkeypatch):
 def ask_server_info(client):
     """Return the method by which newer clients ask for the server's configuration."""
     if not hasattr(client, "get_server_info"):
-        raise InterfaceMissing(
-            f"needs VLLMClient.get_server_info, which trl {versions()['trl']} doesn't have"
-        )
+        trl = versions()["trl"]
+        raise InterfaceMissing(f"needs VLLMClient.get_server_info, which trl {trl} doesn't have")
     return client.get_server_info
 
 
@@ -61,17 +60,12 @@ def test_proxy_answers_for_it(connect):
         with suppress(OSError):  # what the limit is for
             connect("http://gpu-node:8000", http_proxy=door.address)
         if len(door.asked) > 2:
-            silent(
-                f"asked again, and asked on after an answer that came later than the limit of {LIMIT} s"
-            )
+            silent(f"asked on after an answer that came later than the limit of {LIMIT} s")
 
 
 @pytest.mark.guards("vllm-server-unreachable")
-@pytest.mark.parametrize(
-    "first", [None, CLOSED, 503], ids=["running", "not-up-yet", "503-at-first"]
-)
-def test_server_that_comes_up_late(connect, vllm_server, first):
-    statuses = [] if first is None else [first]
+@pytest.mark.parametrize("statuses", [[], [CLOSED], [503]], ids=["running", "not-up-yet", "503"])
+def test_server_that_comes_up_late(connect, vllm_server, statuses):
     with answering(statuses, vllm_server.base_url) as door, act():
         assert connect(door.address, limit=240).base_url == door.address
         assert door.asked[len(statuses)].startswith("/health"), "it was not asked whether it is up"
@@ -87,7 +81,7 @@ def test_no_proxy_names_the_host(connect, vllm_server):
 
 @pytest.mark.guards("vllm-server-unreachable")
 def test_server_with_its_endpoints(connect, vllm_server):
-    """The fixture's server was started with ``VLLM_SERVER_DEV_MODE=1`` and without a way for weights."""
+    """The fixture's server has ``VLLM_SERVER_DEV_MODE=1`` and no --weight-transfer-config."""
     client = connect(vllm_server.base_url)
     info = ask_server_info(client)
     with act():

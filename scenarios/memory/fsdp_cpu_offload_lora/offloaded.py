@@ -12,9 +12,8 @@ def one_rank(device: str) -> Iterator[Any]:
     """Yield a mesh of this process alone; no port is opened."""
     import torch.distributed as dist
 
-    dist.init_process_group(
-        "gloo" if device == "cpu" else "nccl", store=dist.HashStore(), rank=0, world_size=1
-    )
+    backend = "gloo" if device == "cpu" else "nccl"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     try:
         yield dist.device_mesh.init_device_mesh(device, (1,))
     finally:
@@ -22,9 +21,9 @@ def one_rank(device: str) -> Iterator[Any]:
 
 
 def build_on_meta(tiny_qwen: Any, lora: bool) -> Any:
-    """Return the model without memory, with LoRA or without; LoRA's B is drawn too, so that both halves move.
+    """Return the model without memory, with LoRA or without.
 
-    Its head is one of its own: to_empty, which takes tensors one by one, unties a tied one.
+    LoRA's B is drawn too, so that both halves move. The head isn't tied: to_empty would untie it.
     """
     import torch
     from peft import LoraConfig, get_peft_model
@@ -32,9 +31,8 @@ def build_on_meta(tiny_qwen: Any, lora: bool) -> Any:
 
     adapters = LoraConfig(r=8, target_modules="all-linear", init_lora_weights=False)
     with torch.device("meta"):
-        model = Qwen2ForCausalLM(
-            AutoConfig.from_pretrained(tiny_qwen.directory, tie_word_embeddings=False)
-        )
+        config = AutoConfig.from_pretrained(tiny_qwen.directory, tie_word_embeddings=False)
+        model = Qwen2ForCausalLM(config)
         return get_peft_model(model, adapters) if lora else model
 
 
@@ -60,7 +58,7 @@ def take_back_to_the_host(model: Any) -> None:
 
 
 def put_on_the_device(model: Any) -> None:
-    """Do what ``model.to("cuda")`` does to an offloaded model; the meta device stands for the GPU."""
+    """Do what ``model.to("cuda")`` does to an offloaded model; meta stands for the GPU."""
     model.to("meta")
     take_back_to_the_host(model)
 
@@ -74,21 +72,21 @@ def give_buffers(model: Any, buffers: Mapping[str, Any], device: str) -> None:
 
 
 def take_step(model: Any, device: str) -> dict[str, Any]:
-    """Take a step of SGD on the model's own loss, and return its state as plain tensors of the CPU."""
+    """Take a step of SGD on the model's own loss; return its state as plain tensors."""
     import torch
 
     ids = torch.arange(100, 228, device=device).view(2, 64)
     model.train()(input_ids=ids, labels=ids, use_cache=False).loss.backward()
     torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1).step()
-    state = model.state_dict()
-    return {
-        name: (one.full_tensor() if hasattr(one, "full_tensor") else one).cpu()
-        for name, one in state.items()
-    }
+    whole = {name: getattr(one, "full_tensor", one.clone)() for name, one in model.state_dict().items()}
+    return {name: tensor.cpu() for name, tensor in whole.items()}
 
 
 def verl_engine(tiny_qwen: Any, lora: bool) -> Any:
-    """Return verl's engine with an offloaded model in float32; call it in ``one_rank`` and with verl's CPU platform."""
+    """Return verl's engine with an offloaded model in float32.
+
+    It takes a process group, and verl's platform on a CPU.
+    """
     from verl.trainer.config import CheckpointConfig
     from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
@@ -101,7 +99,10 @@ def verl_engine(tiny_qwen: Any, lora: bool) -> Any:
             lora_rank=8 if lora else 0,
         ),
         FSDPEngineConfig(
-            strategy="fsdp2", offload_policy=True, use_torch_compile=False, mixed_precision=floats
+            strategy="fsdp2",
+            offload_policy=True,
+            use_torch_compile=False,
+            mixed_precision=floats,
         ),
         FSDPOptimizerConfig(lr=1e-3, total_training_steps=2),
         CheckpointConfig(),

@@ -20,9 +20,8 @@ from pytest_rlregress.stack import InterfaceMissing, versions
 pytestmark = pytest.mark.isolated
 CPU = pytest.mark.hw("cpu")
 GPU = pytest.mark.hw(capability=">=8.0")
-LORA = pytest.mark.parametrize(
-    "lora", [True, False], ids=["lora", "all-weights"]
-)  # it has no part in it
+# LoRA has no part in it.
+LORA = pytest.mark.parametrize("lora", [True, False], ids=["lora", "all-weights"])
 
 
 @CPU
@@ -44,9 +43,7 @@ def test_offloaded_parameters_of_another_device(tiny_qwen, lora):
 def test_offload_of_a_model_on_gpu(tiny_qwen, lora):
     from torch.distributed.fsdp import CPUOffloadPolicy
 
-    with one_rank(
-        "cuda"
-    ) as mesh:  # as prime-rl set a model up: sharded on meta, then given memory, then loaded
+    with one_rank("cuda") as mesh:  # as prime-rl set a model up: sharded on meta, then given memory
         model = shard(build_on_meta(tiny_qwen, lora), mesh, CPUOffloadPolicy())
         with act():
             model.to_empty(device="cuda")
@@ -55,7 +52,7 @@ def test_offload_of_a_model_on_gpu(tiny_qwen, lora):
 
 @pytest.fixture
 def verl_of_one_rank(tiny_qwen, monkeypatch):
-    """``verl_of_one_rank(lora)``: verl's engine with offload_policy=True, whose moves to the GPU go to meta."""
+    """``verl_of_one_rank(lora)``: verl's engine, whose moves to the GPU go to meta."""
     modules = {"VERL_USE_EXTERNAL_MODULES": ",".join(verl_on_cpu.MODULES)}
     rank = {
         "MASTER_ADDR": "127.0.0.1",
@@ -102,13 +99,12 @@ def check_step(tiny_qwen, lora, mesh, policy):
     for parameter in plain.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
     weights = {name: one.clone() for name, one in plain.state_dict().items()}
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     buffers = dict(tiny_qwen.model().named_buffers())
     model = shard(build_on_meta(tiny_qwen, lora), mesh, policy)
     with act():
         model.to_empty(device="cpu")
-        set_model_state_dict(
-            model, weights, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-        )
+        set_model_state_dict(model, weights, options=options)
         give_buffers(model, buffers, mesh.device_type)
         found = take_step(model, mesh.device_type)
     plain.to(mesh.device_type)

@@ -11,9 +11,7 @@ replaces("changed", "vllm.engine.arg_utils.EngineArgs.create_engine_config", onl
 )
 
 
-@replaces(
-    "regressed", "vllm.engine.arg_utils.EngineArgs.create_model_config", only="test_length_of"
-)
+@replaces("regressed", "vllm.engine.arg_utils.EngineArgs.create_model_config", only="test_length_of")
 def takes_the_models_length(original, arguments):
     arguments.max_model_len = None
     return original(arguments)

@@ -36,9 +36,7 @@ def loses_what_was_sent(worker, tags=None):
             parameter.data.zero_()
 
 
-@replaces(
-    "regressed", "trl.generation.vllm_generation.VLLMGeneration.sync_weights", only="test_trl_wakes"
-)
+@replaces("regressed", "trl.generation.vllm_generation.VLLMGeneration.sync_weights", only="test_trl_wakes")
 def sends_before_it_wakes(original, generation):
     """As TRL before huggingface/trl#5142 was repaired."""
     generation.enable_sleep_mode = False

@@ -1,4 +1,4 @@
-"""EngineCore's own scheduling around sleep. A CPU frees nothing: what sleeps is what the engine says that sleeps."""
+"""EngineCore's own scheduling around sleep, on a CPU: what sleeps is what the engine says."""
 
 from types import SimpleNamespace
 
@@ -29,7 +29,7 @@ def weights(tiny_qwen):
 
 @pytest.fixture
 def llm(vllm_engine, weights):
-    """The engine of ``vllm_engine``, which is given back awake, without requests and with its weights."""
+    """Lend the engine of ``vllm_engine``; it is given back awake, without requests, with its weights."""
     llm = vllm_engine.llm
     executor_of(llm).sleeping_tags  # noqa: B018 - by which the tests judge
     yield llm

@@ -13,13 +13,13 @@ STEPS = 3  # of the scheduler: what it may run, it runs in the first
 
 
 def executor_of(llm: Any) -> Any:
-    """Return what runs an engine's forward passes and knows which of its parts sleep, in this process."""
+    """Return the part of an engine in this process that runs forward passes and knows what sleeps."""
     return llm.llm_engine.engine_core.engine_core.model_executor
 
 
 @contextmanager
 def watched(llm: Any) -> Iterator[list[set[str]]]:
-    """Yield a list that gets, for each forward pass, the parts of the engine that sleep meanwhile."""
+    """Yield a list that gets, for each forward pass, the parts that sleep meanwhile."""
     executor = executor_of(llm)
     run = executor.execute_model
     forwards: list[set[str]] = []
