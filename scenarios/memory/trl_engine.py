@@ -14,10 +14,10 @@ from pytest_rlregress.fixtures.trl_on_cpu import while_built
 
 
 def prepare(folder: Path, **settings: Any) -> AbstractContextManager[Any]:
-    """Return a context manager that starts TRL's ``VLLMGeneration`` on a model's folder and yields it.
+    """Return a context manager that starts TRL's ``VLLMGeneration`` on a model's folder.
 
-    All that it takes is imported and checked here. A CPU has no sleep mode: there TRL is told of it,
-    and vLLM isn't.
+    All that it takes is imported and checked here. A CPU has no sleep mode: there TRL
+    is told of it, and vLLM isn't.
     """
     import torch
     from accelerate import Accelerator

@@ -39,7 +39,8 @@ def start(long_model):
         by_bytes = arguments.keys() & {"kv_cache_memory_bytes", "gpu_memory_utilization"}
         vllm = versions()["vllm"]
         if by_bytes and not torch.cuda.is_available() and Version(vllm) < Version("0.22"):
-            raise InterfaceMissing(f"needs {by_bytes.pop()} on a CPU, which vllm {vllm} doesn't have")
+            [name] = by_bytes
+            raise InterfaceMissing(f"needs {name} on a CPU, which vllm {vllm} doesn't have")
         return vllm_engine.start(long_model, max_num_seqs=4, **arguments)
 
     return start

@@ -29,7 +29,7 @@ def weights(tiny_qwen):
 
 @pytest.fixture
 def llm(vllm_engine, weights):
-    """Lend the engine of ``vllm_engine``; it is given back awake, without requests, with its weights."""
+    """Lend ``vllm_engine``'s engine; it is given back awake, idle and with its weights."""
     llm = vllm_engine.llm
     executor_of(llm).sleeping_tags  # noqa: B018 - by which the tests judge
     yield llm

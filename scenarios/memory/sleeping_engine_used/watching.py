@@ -13,7 +13,7 @@ STEPS = 3  # of the scheduler: what it may run, it runs in the first
 
 
 def executor_of(llm: Any) -> Any:
-    """Return the part of an engine in this process that runs forward passes and knows what sleeps."""
+    """Return the part of an engine that runs forward passes and knows what sleeps."""
     return llm.llm_engine.engine_core.engine_core.model_executor
 
 
