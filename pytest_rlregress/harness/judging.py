@@ -14,7 +14,7 @@ import pytest
 
 from pytest_rlregress.containment import NO_DIAGNOSTICS, Death, Diagnostics
 from pytest_rlregress.containment.post_mortem import LAST_LINES, describe_death, titled, without_runner
-from pytest_rlregress.failures import fidelity
+from pytest_rlregress.failures import fidelity, tried
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.failures.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 from pytest_rlregress.harness.items import ContainedTest, Side
@@ -81,13 +81,14 @@ def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diag
         seen = getattr(report, "rlregress_exception", {})
         return Outcome(
             "failed",
-            phase,
+            seen.get("phase", phase),
             tuple(seen.get("exceptions", ())),
             seen.get("message", report.longreprtext),
             tuple(seen.get("frames", ())),
             diagnostics.signal,
             log,
             seen.get("lacks", ""),
+            seen.get("undriven", ""),
             seen.get("mistake", ""),
         )
     return Outcome("passed", phase, log=log)
@@ -115,6 +116,8 @@ def is_documented(test: ContainedTest, outcome: Outcome) -> bool:
 
 def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.TestReport, session: Session) -> None:
     failure = side.failure
+    stacks = tried.find_stacks(failure.id)
+    releases = test.may_touch, session.stack.versions
     judgement = judge(
         side.name,
         outcome,
@@ -123,6 +126,8 @@ def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.Tes
         gone=failure.gone(session.stack),
         strict=session.settings.strict,
         promised=test.item.get_closest_marker("hw") is not None and not test.unavailable,
+        driven=tried.was_driven(stacks, *releases),
+        untried=tried.describe_untried(stacks, *releases),
     )
     if judgement is None:
         add_properties(report, note=outcome.mistake or f"in set-up: {first_line(outcome)}")

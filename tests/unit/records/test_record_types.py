@@ -64,7 +64,7 @@ TEST = {
         "named": "wandb-key-missing",
         "outcome": {
             **{"kind": "failed", "phase": "call", "exceptions": ["builtins.ValueError"], "message": "m"},
-            **{"frames": ["a.py:f"], "signal": "SIGSEGV", "log": "l", "lacks": "s", "mistake": "m"},
+            **{"frames": ["a.py:f"], "signal": "SIGSEGV", "log": "l", "lacks": "s", "mistake": "m", "undriven": "s"},
         },
         "measured": {
             "key": KEY,
