@@ -118,6 +118,7 @@ def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.Tes
     failure = side.failure
     stacks = tried.find_stacks(failure.id)
     releases = test.may_touch, session.stack.versions
+    untried = tried.describe_untried(stacks, *releases)
     judgement = judge(
         side.name,
         outcome,
@@ -127,7 +128,7 @@ def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.Tes
         strict=session.settings.strict,
         promised=test.item.get_closest_marker("hw") is not None and not test.unavailable,
         driven=tried.was_driven(stacks, *releases),
-        untried=tried.describe_untried(stacks, *releases),
+        untried=untried,
     )
     if judgement is None:
         add_properties(report, note=outcome.mistake or f"in set-up: {first_line(outcome)}")
@@ -140,6 +141,7 @@ def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.Tes
         side=side.name,
         verdict=judgement.verdict.value,
         note=judgement.note,
+        untried=untried if judgement.verdict.fails else "",
         subject=session.settings.subjects.get(failure.subject, failure.subject) if failure.subject else "",
         components=",".join(failure.components),
         fidelity=fidelity.of_test(side.fidelity, stand_ins=read_properties(report).get("stand_ins", "")),

@@ -48,6 +48,11 @@ class RunFinding:
         return self.name if self.side else ""
 
     @property
+    def untried(self) -> str:
+        """Which releases here the failure was not tried with; "" if it was."""
+        return self.tests[0].extra.untried
+
+    @property
     def counted(self) -> str:
         """How many tests these are: ``2 of 38 guards``."""
         return f"{len(self.tests)} of {count_side(self.of, self.side)}"
@@ -109,21 +114,26 @@ def summarise(
 
 def _failed(findings: Iterable[RunFinding]) -> list[str]:
     """Name what failed, by failure; then the components, the number of other tests, and what to type."""
-    by_name: dict[str, list[str]] = {}
+    by_name: dict[tuple[str, str], list[str]] = {}
     broken: list[str] = []
     others: list[str] = []
     for one in findings:
         if not one.fails:
             continue
         if one.side:
-            by_name.setdefault(one.name, []).append(f"{one.counted} {one.word}")
+            by_name.setdefault((one.untried, one.name), []).append(f"{one.counted} {one.word}")
         elif one.word == "broken":
             broken.append(one.name)
         else:
             others.append(one.name)
-    parts = [f"{name}: {', '.join(words)}" for name, words in by_name.items()]
-    if len(parts) > _NAMED:
-        parts[_NAMED:] = [f"{len(parts) - _NAMED} more failures"]
+    failures = sorted(by_name.items(), key=lambda one: one[0][0])  # what was not tried with these releases comes last
+    parts, said = [], ""
+    for (untried, name), words in failures[:_NAMED]:
+        before = f"{untried}: " if untried != said else ""
+        parts.append(f"{before}{name}: {', '.join(words)}")
+        said = untried
+    if len(failures) > _NAMED:
+        parts.append(f"{len(failures) - _NAMED} more failures")
     parts += [f"broken here: {', '.join(broken)}"] if broken else []
     if others:
         named = f": {code_span(clean(others[0]))}" if len(others) == 1 else ""

@@ -40,6 +40,7 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     side: str = ""
     verdict: str = ""
     note: str = ""
+    untried: str = ""  # of a bad verdict: the releases here that the failure was not tried with
     subject: str = ""
     components: str = ""  # of the failure, with commas
     hardware: str = ""

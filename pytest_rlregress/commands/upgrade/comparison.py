@@ -21,6 +21,7 @@ class Effect(StrEnum):
 
     BROKEN = "broken"  # a component that the test needs does not work there
     WORSE = "worse"
+    UNTRIED = "untried"  # worse, and the failure was not tried with the releases there
     BAD_BEFORE = "bad before"
     LOST = "lost"  # it says nothing about the stack any more
     BETTER = "better"
@@ -74,6 +75,11 @@ def is_driven(effects: Iterable[VerdictChange], *, after: bool) -> bool:
     return any(rank(one.after if after else one.before) is not Rank.NOTHING for one in effects)
 
 
+def is_doubtful(effects: Iterable[VerdictChange]) -> bool:
+    """Return whether a test came out worse with releases that its failure was not tried with."""
+    return any(one.effect is Effect.UNTRIED for one in effects)
+
+
 def summarize_effects(effects: Sequence[VerdictChange]) -> tuple[VerdictChange, ...]:
     """Summarize what changed by documented failure and side, the gravest first."""
 
@@ -106,11 +112,16 @@ def list_gone(effects: Iterable[VerdictChange]) -> tuple[str, ...]:
 def _compare(known: Observation, before: Observation | None, after: Observation | None) -> VerdictChange:
     was, is_ = (one.verdict if one is not None else _NOT_SEEN for one in (before, after))
     effect = _classify(was, is_)
+    if effect is Effect.WORSE and after is not None and after.untried:
+        effect = Effect.UNTRIED
     found = VerdictChange(known.failure or known.test, known.side or "", was, is_, effect, is_)
     if after is None or effect is Effect.SAME:
         return found
     reason = on_one_line(after.outcome.message) if rank(is_) is Rank.NOTHING else describe(after)
-    return replace(found, reason=reason, text=after.text if effect.forbids else "")
+    if effect is Effect.UNTRIED:
+        reason = f"{after.untried}: {reason}"
+    shown = effect.forbids or effect is Effect.UNTRIED
+    return replace(found, reason=reason, text=after.text if shown else "")
 
 
 def _classify(before: str, after: str) -> Effect:

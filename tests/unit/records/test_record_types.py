@@ -55,6 +55,7 @@ TEST = {
             "components": "torch,vllm",
             "verdict": "regressed",
             "note": "n",
+            "untried": "u",
             "subject": "s",
         },
         "hardware": "h100",

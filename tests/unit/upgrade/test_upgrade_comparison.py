@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 from contextlib import contextmanager
@@ -14,7 +15,14 @@ from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.commands.trials.search import State
 from pytest_rlregress.commands.trials.trial import Candidate, Progress, Trial, TrialFolder, TrialRunner
-from pytest_rlregress.commands.upgrade.comparison import Effect, compare_trials, is_driven, list_gone, summarize_effects
+from pytest_rlregress.commands.upgrade.comparison import (
+    Effect,
+    compare_trials,
+    is_doubtful,
+    is_driven,
+    list_gone,
+    summarize_effects,
+)
 from pytest_rlregress.commands.upgrade.preview import Baseline
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
@@ -40,6 +48,20 @@ def effect(before, after):
     before, after = (words if isinstance(words, list) else [words] for words in (before, after))
     (found,) = compare_trials(trial(*map(seen, before)), trial(*map(seen, after)))
     return found.effect
+
+
+UNTRIED = "not tried with verl 0.10.0 (tried: 0.6.1 to 0.9.1)"
+
+
+@pytest.mark.parametrize(("before", "expected"), [("held", Effect.UNTRIED), ("regressed", Effect.BAD_BEFORE)])
+def test_worse_with_releases_that_were_not_tried_does_not_forbid(before, expected):
+    after = dataclasses.replace(seen("regressed"), untried=UNTRIED)
+    (found,) = compare_trials(trial(seen(before)), trial(after))
+    assert (found.effect, found.effect.forbids) == (expected, False)
+    assert is_doubtful([found]) == (expected is Effect.UNTRIED)
+    if expected is Effect.UNTRIED:
+        assert found.reason.startswith(f"{UNTRIED}: ")
+        assert found.text
 
 
 @pytest.mark.parametrize(
