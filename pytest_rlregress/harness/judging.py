@@ -16,6 +16,7 @@ from pytest_rlregress.containment import NO_DIAGNOSTICS, Death, Diagnostics
 from pytest_rlregress.containment.post_mortem import LAST_LINES, describe_death, titled, without_runner
 from pytest_rlregress.failures import fidelity, tried
 from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.failures.causes import find_cause
 from pytest_rlregress.failures.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 from pytest_rlregress.harness.items import ContainedTest, Side
 from pytest_rlregress.harness.session import Session
@@ -102,6 +103,7 @@ def conclude(test: ContainedTest, outcome: Outcome, report: pytest.TestReport, s
         _judge(test, test.side, outcome, report, session)
     named: list[Failure] = []
     if report.failed:
+        add_properties(report, cause=find_cause(outcome))
         from pytest_rlregress.diagnosis.findings import name_test  # only runs with a failure pay for it
 
         named = name_test(outcome, session.catalogue.values())

@@ -41,6 +41,7 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     verdict: str = ""
     note: str = ""
     untried: str = ""  # of a bad verdict: the releases here that the failure was not tried with
+    cause: str = ""  # of a bad test: what failed at its root
     subject: str = ""
     components: str = ""  # of the failure, with commas
     hardware: str = ""

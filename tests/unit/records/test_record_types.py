@@ -56,6 +56,7 @@ TEST = {
             "verdict": "regressed",
             "note": "n",
             "untried": "u",
+            "cause": "c",
             "subject": "s",
         },
         "hardware": "h100",
