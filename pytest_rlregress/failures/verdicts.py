@@ -108,7 +108,8 @@ def judge(
         gone: The installed release since which the failure is declared absent, or None.
         strict: Whether ``absent`` where ``reproduced`` was expected fails the run.
         promised: Whether ``--hw`` promised that this test can run, so that a skip of a guard fails the run.
-        driven: Whether the failure's tests gave a verdict on exactly these releases before.
+        driven: Whether the failure's tests gave a verdict on exactly these releases before, or ``--rl-require``
+            promised a component that they touch.
         untried: Which releases here are outside of those that the failure was tried with, as the first words of a bad
             verdict.
     """

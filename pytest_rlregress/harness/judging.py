@@ -121,6 +121,7 @@ def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.Tes
     stacks = tried.find_stacks(failure.id)
     releases = test.may_touch, session.stack.versions
     untried = tried.describe_untried(stacks, *releases)
+    required = {*session.settings.require}
     judgement = judge(
         side.name,
         outcome,
@@ -129,7 +130,7 @@ def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.Tes
         gone=failure.gone(session.stack),
         strict=session.settings.strict,
         promised=test.item.get_closest_marker("hw") is not None and not test.unavailable,
-        driven=tried.was_driven(stacks, *releases),
+        driven=tried.was_driven(stacks, *releases) or not required.isdisjoint(test.may_touch),
         untried=untried,
     )
     if judgement is None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
+from made_failures import FAILURES, write_failures
 
 # A release of trl that takes the test's preparation otherwise than the test expects.
 TRL = """
+__version__ = "1.16.0"
+
 class Manager:
     def __init__(self, folder):
         if folder is None:
@@ -83,6 +86,12 @@ def test_component_that_fails_before_the_act_is_unavailable(tests_of, side, opti
         result.stdout.fnmatch_lines_random(
             [f"*test_{name.replace('-', '_')}.py::test_it UNAVAILABLE*", f"*{HERE}*{said}"]
         )
+
+
+def test_component_that_was_required_is_an_error_where_it_cannot_be_driven(pytester, tests_of):
+    write_failures(pytester.path / "mine", FAILURES.replace("components = {}", 'components = { trl = "any" }'))
+    body, _ = UNAVAILABLE["raised-inside"]
+    tests_of("reproduces", {"raised-inside": body}, "--rl-require=trl").assert_outcomes(failed=1)
 
 
 def test_component_that_fails_from_the_act_on_has_a_verdict(tests_of):

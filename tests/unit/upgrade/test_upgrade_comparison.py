@@ -50,6 +50,17 @@ def effect(before, after):
     return found.effect
 
 
+def test_tests_that_got_worse_by_one_cause_are_one_row():
+    frames = ("/venv/lib/python3.11/site-packages/verl/utils/model.py:<module>",)
+    broken = Outcome("failed", exceptions=("builtins.ImportError",), message="no X in transformers", frames=frames)
+    places = [("overflow", "guards"), ("overflow", "reproduces"), ("pad", "guards")]
+    before = [seen("held", f"{name}.py::{side}", name, side) for name, side in places]
+    after = [dataclasses.replace(one, verdict="regressed", outcome=broken) for one in before]
+    [row] = summarize_effects(compare_trials(trial(tuple(before)), trial(tuple(after))))
+    cause = "ImportError: no X in transformers (in verl/utils/model.py:<module>)"
+    assert (row.name, row.side, row.before, row.after, row.effect) == (cause, "", "held 3", "regressed 3", Effect.WORSE)
+
+
 UNTRIED = "not tried with verl 0.10.0 (tried: 0.6.1 to 0.9.1)"
 
 
