@@ -234,6 +234,9 @@ def _missing(test: RecordedTest) -> str:
     broken = re.fullmatch(r"(\S+) is broken: .*", reason)
     if broken:
         return f"{broken[1]} that works"
+    undriven = re.match(r"(.+?) can't be driven this way: ", reason)
+    if undriven:
+        return f"a way to drive {undriven[1]}"
     return re.split(
         r" is not installed|, this |, which |: | \(", re.sub(r"^(?:needs|drives) ", "", reason), maxsplit=1
     )[0]

@@ -51,3 +51,10 @@ def test_one_exception_on_both_sides_of_a_failure_is_told_once_as_unavailable():
     refused = "AssertionError: tokenizer or processor must be provided (in verl/utils/checkpoint.py:__init__)"
     [one] = answer.find([make_bad("a", "", refused, side) for side in ("reproduces", "guards")])
     assert (one.word, one.name, one.counted) == ("unavailable", refused, "2 tests of 1 failure")
+
+
+def test_release_that_cannot_be_driven_is_what_was_wanting():
+    extra = HarnessProperties(failure="a", side="guards", verdict="unavailable", note="")
+    reason = "verl 0.7.1 can't be driven this way: ConfigAttributeError: Missing key model"
+    tests = [RecordedTest(f"x::{n}", "skipped", "skipped", 1, "x", extra, message=reason) for n in range(2)]
+    assert answer.summarise(tests, "cpu")[1] == "Not tried, 2 tests, for want of: a way to drive verl 0.7.1 (2)."
