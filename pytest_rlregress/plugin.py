@@ -237,7 +237,9 @@ class Hooks:
         from pytest_rlregress.harness.items import find
 
         test = find(item)
-        return (yield from watch_act(item, test.components)) if test and test.reproduces else (yield)
+        if test is None or test.side is None:
+            return (yield)
+        return (yield from watch_act(item, test.components if test.reproduces else None))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

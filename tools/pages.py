@@ -1,7 +1,8 @@
-"""Writes docs/stacks.md and docs/failures: ``make docs``.
+"""Writes docs/stacks.md, docs/failures and what the package knows of tried stacks: ``make docs``.
 
 docs/stacks.md has failures by stacks, and what was found out about each bad verdict; docs/failures a page for each
-failure, with what it shows on which stack, and the index.
+failure, with what it shows on which stack, and the index. pytest_rlregress/failures/tried.json has the
+releases that each was tried with.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import stack_locks
 from building import CHECKOUT
 
 from pytest_rlregress.commands.list.failure_page import index, page
-from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures import catalogue, tried
 from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.stack import COMPONENTS, PARTS, locks
 from pytest_rlregress.stack.locks import Lock
@@ -72,6 +73,7 @@ class RecordedStack:
 def write() -> None:
     """Write all pages, and remove those of failures that are gone."""
     (DOCS / "stacks.md").write_text(make_stacks_page(), encoding="utf-8")
+    tried.FILE.write_text(make_tried(), encoding="utf-8")
     made = make_failure_pages()
     for file in (DOCS / "failures").glob("*.md"):
         if file.name not in made:
@@ -88,6 +90,33 @@ def make_failure_pages() -> dict[str, str]:
         cells = [(stack.name, cell(stack.record, failure.id)) for stack in stacks]
         made[f"{failure.id}.md"] = page(failure, [one for one in cells if one[1] != "- / -"])
     return made
+
+
+def make_tried() -> str:
+    """Return as JSON the releases of each stack, and the stacks on which each failure gave a verdict, by number.
+
+    Stack 0 is the lock of CI, on which every failure is tried. Of a stack on which none was, nothing is kept.
+    """
+    stacks = [one for one in read_stacks() if any(map(_gave_verdict, one.record.values()))]
+    locked = [locks.read(CHECKOUT / "requirements" / "cpu.txt"), *(one.lock for one in stacks)]
+    releases = [json.dumps(_releases(lock)) for lock in locked]
+    failures = []
+    for failure in catalogue.load([catalogue.SHIPPED]):
+        results = [[one.record.get(f"{failure} {side}", SideResult("")) for side in SIDES] for one in stacks]
+        numbers = [0, *(number for number, both in enumerate(results, 1) if any(map(_gave_verdict, both)))]
+        failures.append(f"{json.dumps(failure)}: {numbers}")
+    join = ",\n".join
+    return f'{{"stacks": [\n{join(releases)}\n],\n"failures": {{\n{join(failures)}\n}}}}\n'
+
+
+def _gave_verdict(result: SideResult) -> bool:
+    return rank(result.word) is not Rank.NOTHING
+
+
+def _releases(lock: Lock) -> dict[str, str]:
+    """Return the version of each component that a lock has."""
+    found = {name: [*filter(None, map(lock.version, about.distributions))] for name, about in COMPONENTS.items()}
+    return {name: versions[0] for name, versions in found.items() if versions}
 
 
 def make_stacks_page() -> str:

@@ -239,7 +239,7 @@ class Worker:
             os._exit(call.excinfo is not None)
         report = yield
         if call.excinfo is not None:
-            report.rlregress_exception = describe_of(item, call.excinfo)  # type: ignore[attr-defined]
+            report.rlregress_exception = describe_of(item, call)  # type: ignore[attr-defined]
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

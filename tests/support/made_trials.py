@@ -16,6 +16,6 @@ def make_run(observations=(), hardware="", seconds=0.0, trouble=""):
 
 
 def _record(seen):
-    about = {"failure": seen.failure or "", "side": seen.side or "", "verdict": seen.verdict}
+    about = {"failure": seen.failure or "", "side": seen.side or "", "verdict": seen.verdict, "untried": seen.untried}
     extra = record_types.HarnessProperties(**about, outcome=seen.outcome, named=",".join(seen.named))
     return record_types.RecordedTest(seen.test, "other", "passed", 0, "", extra, trace=seen.text)

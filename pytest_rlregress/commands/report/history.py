@@ -115,6 +115,7 @@ class Point(msgspec.Struct, frozen=True, gc=False):  # there are some hundred th
         word: Its verdict; for a test without side pytest's word (``RecordedTest.word``).
         failure: The failure that it is a side of, "" for none; as is ``side``.
         note: Why, in a line: the verdict's note, the failure's first line, the reason of a skip.
+        cause: What a bad test failed by at its root; "" where the record does not say.
         components: The parts of the stack that its failure is about, with commas.
         fidelity: How real the test was; "" where the record does not say.
         subject: The function under a guard, as ``package.module:function``.
@@ -130,6 +131,7 @@ class Point(msgspec.Struct, frozen=True, gc=False):  # there are some hundred th
     fidelity: str = ""
     subject: str = ""
     flaky: bool = False
+    cause: str = ""
 
     @property
     def night(self) -> datetime.date:
@@ -295,6 +297,7 @@ def _make_point(run: RecordedRun, test: RecordedTest) -> Point:
         fidelity=intern(extra.fidelity),
         subject=intern(extra.subject),
         flaky=bool(test.flaky),
+        cause=intern(extra.cause),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from pytest_rlregress.commands.report.changes import TOLD, Change, Kind
 from pytest_rlregress.commands.report.history import Point, RecordedRun
 from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.causes import BadTest, find_shared
 from pytest_rlregress.records.record_types import LONG, QUICK
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import PackageChange, differences
@@ -101,12 +102,23 @@ def _describe_course(change: Change) -> str:
 
 
 def group_alike(changes: Iterable[Change]) -> list[list[Change]]:
-    """Put together the tests of one failure's side that changed in the same way."""
+    """Put together the tests of one failure's side, or of one cause, that changed in the same way."""
+    changes = [*changes]
+    bad = [BadTest(one, one.latest.failure, one.latest.side, one.latest.cause) for one in changes if one.latest.fails]
+    shared = {one.cause for one in find_shared(bad)}
     groups: dict[tuple[str, str, str, str], list[Change]] = {}
     for change in changes:
-        failure = change.latest.failure or change.test
-        groups.setdefault((change.kind, failure, change.latest.side, show_words(change)), []).append(change)
+        latest, words = change.latest, show_words(change)
+        key = (change.kind, latest.failure or change.test, latest.side, words)
+        if latest.cause in shared:
+            key = (change.kind, latest.cause, "", "")
+        groups.setdefault(key, []).append(change)
     return [*groups.values()]
+
+
+def find_common_cause(changes: Sequence[Change]) -> str:
+    """Return the cause that the tests of several failures or sides have in common; "" for those of one side."""
+    return changes[0].latest.cause if len({(one.latest.failure, one.latest.side) for one in changes}) > 1 else ""
 
 
 def show_words(change: Change) -> str:

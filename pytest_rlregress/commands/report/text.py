@@ -17,6 +17,7 @@ from pytest_rlregress.commands.report.stories import (
     NOTHING,
     Story,
     describe_difference,
+    find_common_cause,
     group_alike,
     moment,
     shorten_path,
@@ -158,7 +159,9 @@ def tell_since_last(found: RunComparison) -> list[str]:
     groups = group_alike(told)
     for changes in groups[:_TESTS]:
         first = changes[0]
-        if first.latest.failure and len(changes) > 1:
+        if cause := find_common_cause(changes):
+            lines.append(f"- {first.kind}: {code_span(clean(cause))}: {plural(len(changes), 'test')}")
+        elif first.latest.failure and len(changes) > 1:
             counted = f"{quoted(first.latest.failure)}: {count_side(len(changes), first.latest.side)}"
             lines.append(f"- {first.kind}: {counted} {show_words(first)}{_tell_why(first)}")
         else:

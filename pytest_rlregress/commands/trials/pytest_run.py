@@ -95,7 +95,7 @@ def _observe(test: RecordedTest, outcome: Outcome) -> Observation:
         verdict = "failed"
     text = "" if rank(verdict) is Rank.GOOD else test.trace
     named = tuple(filter(None, extra.named.split(",")))
-    return Observation(test.name, outcome, verdict, text, extra.failure, extra.side, named)
+    return Observation(test.name, outcome, verdict, text, extra.failure, extra.side, named, extra.untried)
 
 
 def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Callable[[str], None]) -> TrialRun:

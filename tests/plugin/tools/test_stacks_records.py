@@ -13,7 +13,7 @@ import pytest
 from installed import CHECKOUT
 from made_failures import write_failures
 
-from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures import catalogue, tried
 from pytest_rlregress.failures.verdicts import Verdict
 from pytest_rlregress.stack import locks
 
@@ -110,6 +110,7 @@ def test_pages_equal_the_generated_ones(script):
     assert (CHECKOUT / "docs/stacks.md").read_text() == script("pages").make_stacks_page(), "run `make docs`"
     pages = {path.name: path.read_text() for path in (CHECKOUT / "docs/failures").glob("*.md")}
     assert pages == script("pages").make_failure_pages(), "run `make docs`"
+    assert tried.FILE.read_text() == script("pages").make_tried(), "run `make docs`"
 
 
 def test_index_has_every_failure_once():
