@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import distributions
 from importlib.util import find_spec
@@ -30,6 +30,7 @@ from pytest_rlregress.commands.preflight.config import (
 from pytest_rlregress.commands.preflight.trainers import Schema, known_schema
 from pytest_rlregress.util.cache import folder as cache_folder
 from pytest_rlregress.util.files import write_whole
+from pytest_rlregress.util.processes import end_with_parent
 
 # A dot is in every key of verl's that matters here; its configuration groups have none.
 _KEY = r"(?:[A-Za-z_]\w*(?:\.[\w-]+)+|model_engine)"
@@ -210,6 +211,7 @@ def _ask(words: Sequence[str], environ: Mapping[str, str], interpreter: Sequence
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=partial(end_with_parent, signal.SIGKILL, os.getpid()),
             )
         try:
             code = process.wait(SECONDS)
@@ -222,6 +224,8 @@ def _ask(words: Sequence[str], environ: Mapping[str, str], interpreter: Sequence
         found: dict[str, Any] = {"error": f"the command ended with exit code {code}"}
         if answer.is_file():
             found = json.loads(answer.read_text(encoding="utf-8"))
+        for left in found.pop("unconfined", ()):
+            print(f"rlregress preflight: the kernel can't confine the command: {left}; it was watched", file=sys.stderr)
         if found.get("not_importable"):
             found["error"] = f"{interpreter[0]}: {found['error']}"
         elif "exit code" in found.get("error", ""):
