@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
 
 #: A terminal's control sequence, an operating system command (such as a window's title), or any other escape.
 SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
 _SEQUENCE = re.compile(SEQUENCE)
+# In JSON, also of what is a pair.
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]|[\xed][\xa0-\xbf]")
 
 
 def strip_escapes(text: str) -> str:
     """Return a text without escape sequences."""
     return _SEQUENCE.sub("", text)
+
+
+def make_encodable(value: Any) -> Any:
+    """Return a text, or all texts of lists and tables, with halves of characters (lone surrogates) as ``\\ud83d``."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [make_encodable(one) for one in value]
+    if isinstance(value, dict):
+        return {make_encodable(key): make_encodable(one) for key, one in value.items()}
+    return value
+
+
+def load_encodable(document: bytes) -> Any:
+    """Read JSON whose texts are then encoded again: JSON can hold halves of characters, and UTF-8 can't."""
+    found = json.loads(document)
+    return make_encodable(found) if _HALF.search(document) else found
+
+
+def show(stream: TextIO, text: str) -> None:
+    """Write a text to a stream whatever its encoding: what that doesn't have is written as ``\\xe9``."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
 
 
 def on_one_line(text: str) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.commands.environments import RequestError
+from pytest_rlregress.util.surroundings import working_folder
 
 # They say what is run and how, and write nothing. An option that another program's plugin has may write anything.
 _TAKEN = {
@@ -117,7 +118,8 @@ def make_key(arguments: Sequence[str]) -> Mapping[str, Any]:
 
 def _folders_above(arguments: Sequence[str]) -> list[Path]:
     """Return the folders of tests and the working folder, with all above them."""
-    named = {Path.cwd(), *(Path(word.partition("::")[0]).absolute() for word in arguments)}
+    here = working_folder()
+    named = {here, *(here / word.partition("::")[0] for word in arguments)}
     return sorted({folder for one in named for folder in (one, *one.parents)})
 
 

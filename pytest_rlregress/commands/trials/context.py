@@ -30,6 +30,7 @@ from pytest_rlregress.failures import catalogue
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError
+from pytest_rlregress.util.ends import Ended
 from pytest_rlregress.util.git import GitError
 
 # Folders that many distributions and projects have, and that say nothing of whose code is imported.
@@ -108,9 +109,9 @@ def run_request(options: argparse.Namespace, find: Callable[[Progress], Document
         progress.set_activity("")
         print(f"rlregress {options.command}: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as end:
         progress.report_stop(["rlregress", *options.arguments])
-        return 130
+        return end.exit_code if isinstance(end, Ended) else 130
     return answer.exit_code
 
 

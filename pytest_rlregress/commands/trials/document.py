@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pytest_rlregress.util.surroundings import working_folder
 from pytest_rlregress.util.text import code_block, code_span, plural, strip_escapes
 
 #: Lines that need not be folded.
@@ -134,7 +135,7 @@ def redact(text: str) -> str:
     """
     text = strip_escapes(text.replace("\r\n", "\n").replace("\r", "\n"))
     text = "".join(character if _is_shown(character) else "\ufffd" for character in text)
-    here = os.getcwd().rstrip("/")
+    here = str(working_folder()).rstrip("/")
     if here:
         text = re.sub(rf"(?<![\w.~/-]){re.escape(here)}/(?=\w)", "", text)
     return _find_home().sub("~", _CREDENTIALS.sub("://***@", text))
