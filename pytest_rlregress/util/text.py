@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 #: A terminal's control sequence, an operating system command (such as a window's title), or any other escape.
 SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
 _SEQUENCE = re.compile(SEQUENCE)
+#: User and password of a URL.
+CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s:]*:[^/\s]*@")
 # In JSON, also of what is a pair.
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]|[\xed][\xa0-\xbf]")
 
@@ -93,9 +96,41 @@ def join_some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def clean(text: str) -> str:
-    """Put a text from outside on one line, without terminal control characters."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+def clean(text: str, most: int = 2000) -> str:
+    """Put a text from outside on one line, without terminal control characters, and cut it where it is very long."""
+    text = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 4 * most]).split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def clean_lines(text: str) -> str:
+    """Return a text as a terminal may get it: characters that move its cursor or change it are ``\ufffd``."""
+    if text.isprintable():
+        return text
+    text = text.replace("\r\n", "\n")
+    return "".join(sign if sign.isprintable() or sign in "\n\t" or _is_space(sign) else "\ufffd" for sign in text)
+
+
+def _is_space(sign: str) -> bool:
+    return unicodedata.category(sign) in ("Zs", "Cn", "Co")
+
+
+def quoted_around_code(text: str) -> str:
+    """Return Markdown of others on one line: its code stays code, and all else that isn't plain words becomes code."""
+    parts = re.split(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))", clean(text))
+    found = []
+    for at in range(0, len(parts), 3):
+        plain_words = parts[at]
+        blank = plain_words[: len(plain_words) - len(plain_words.lstrip())]
+        end = plain_words[len(plain_words.rstrip()) :] if plain_words.strip() else ""
+        words = plain_words.strip()
+        is_plain = re.fullmatch(r"[\w .,:;()+=%'\"?-]*", words) and not words.startswith(("- ", "+ "))
+        found += [blank, words if is_plain else code_span(words), end, *parts[at + 1 : at + 2]]
+    return "".join(found)
+
+
+def strip_credentials(url: str) -> str:
+    """Return a URL without user and password; the user of ssh stays, which is no secret."""
+    return CREDENTIALS.sub("://", url)
 
 
 def quoted(text: str) -> str:

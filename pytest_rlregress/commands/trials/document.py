@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pytest_rlregress.util.surroundings import working_folder
-from pytest_rlregress.util.text import code_block, code_span, plural, strip_escapes
+from pytest_rlregress.util.text import CREDENTIALS, code_block, code_span, plural, strip_escapes
 
 #: Lines that need not be folded.
 MANY = 12
@@ -125,8 +125,6 @@ def _cut(text: str) -> str:
 
 # -- fit to be shown ---------------------------------------------------------------------------------------------------
 
-_CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s]*:[^/\s]*@")
-
 
 def redact(text: str) -> str:
     """Make a text fit to be shown to anyone: no credentials in URLs, no control characters, paths as seen from here.
@@ -138,7 +136,7 @@ def redact(text: str) -> str:
     here = str(working_folder()).rstrip("/")
     if here:
         text = re.sub(rf"(?<![\w.~/-]){re.escape(here)}/(?=\w)", "", text)
-    return _find_home().sub("~", _CREDENTIALS.sub("://***@", text))
+    return _find_home().sub("~", CREDENTIALS.sub("://***@", text))
 
 
 def _find_home() -> re.Pattern[str]:
