@@ -8,11 +8,14 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
 from pytest_rlregress.util import ends
 from pytest_rlregress.util.surroundings import working_folder
+from pytest_rlregress.util.text import CleanStream
 
 #: The sub-commands, each a package with a module ``NAME_command``, and what ``rlregress --help`` says of it.
 COMMANDS = {
@@ -37,11 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     128 and the number of a signal for one that ended it, such as 130 for Ctrl-C; 141 if the reader closed the pipe.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without Unicode, a name that isn't UTF-8
-            stream.reconfigure(errors="backslashreplace")
     try:
-        with ends.raising():
+        with ends.raising(), _clean_streams():
             try:
                 return _run(arguments)
             finally:
@@ -60,12 +60,27 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
+@contextmanager
+def _clean_streams() -> Generator[None]:
+    """Let commands print texts of any origin on any terminal."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Unicode, a name that isn't UTF-8
+            stream.reconfigure(errors="backslashreplace")
+    clean = [stream and CleanStream(stream) for stream in before]  # None where it was closed
+    sys.stdout, sys.stderr = clean  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
 def _drop_output() -> None:
     """Let what standard output still holds go nowhere if it cannot be written, as the interpreter would try again."""
     try:
         print(end="", flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

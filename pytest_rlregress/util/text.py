@@ -102,16 +102,50 @@ def clean(text: str, most: int = 2000) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def clean_lines(text: str) -> str:
-    """Return a text as a terminal may get it: characters that move its cursor or change it are ``\ufffd``."""
-    if text.isprintable():
+def clean_lines(text: str, *, colours: bool = False) -> str:
+    """Return a text as a terminal may get it: what would move its cursor, change it or turn its lines is ``\ufffd``.
+
+    Args:
+        text: Of any origin.
+        colours: Whether sequences that only colour stay, such as for a terminal.
+    """
+    if text.replace("\n", "").isprintable():
         return text
-    text = text.replace("\r\n", "\n")
-    return "".join(sign if sign.isprintable() or sign in "\n\t" or _is_space(sign) else "\ufffd" for sign in text)
+    parts = re.split(r"(\x1b\[[\d;]*m)", text.replace("\r\n", "\n"))
+    for at, part in enumerate(parts):
+        if at % 2 == 0:
+            parts[at] = "".join(sign if _is_shown(sign) else "\ufffd" for sign in part)
+        elif not colours:
+            parts[at] = ""
+    return "".join(parts)
 
 
-def _is_space(sign: str) -> bool:
-    return unicodedata.category(sign) in ("Zs", "Cn", "Co")
+def _is_shown(sign: str) -> bool:
+    if sign in "\n\t" or sign.isprintable():
+        return True
+    turns = "\u202a" <= sign <= "\u202e" or "\u2066" <= sign <= "\u2069"  # the direction of what follows
+    return not turns and unicodedata.category(sign) not in ("Cc", "Zl", "Zp")
+
+
+class CleanStream:
+    """A stream of a command: what is printed to it is cleaned, whoever wrote it; all else is the stream's.
+
+    Attributes:
+        as_it_is: The stream, for what moves the cursor on purpose.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.as_it_is = stream
+        self._colours = stream.isatty()
+
+    def write(self, text: str) -> int:
+        """Write a text as ``clean_lines`` gives it."""
+        self.as_it_is.write(clean_lines(text, colours=self._colours))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the stream has by that name."""
+        return getattr(self.as_it_is, name)
 
 
 def quoted_around_code(text: str) -> str:
