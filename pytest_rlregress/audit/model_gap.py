@@ -144,7 +144,8 @@ def _load(directory: Path, rows: Sequence[SampledRow], column: str) -> Any:
             "writes it, with the weights as safetensors"
         )
     try:
-        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        # Without trust_remote_code=False transformers asks on standard input whether to run the folder's own code.
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         vocabulary = config.get_text_config().vocab_size
         worst = max(rows, key=lambda row: max(row.ids))
         if max(worst.ids) >= vocabulary:
@@ -152,7 +153,9 @@ def _load(directory: Path, rows: Sequence[SampledRow], column: str) -> Any:
                 f"--model {directory}: its vocabulary has {vocabulary:,} ids, and {column} has the id {max(worst.ids)} "
                 f"in row {worst.row}: it is not the model that sampled this batch"
             )
-        model = AutoModelForCausalLM.from_pretrained(directory, local_files_only=True, use_safetensors=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False, use_safetensors=True
+        )
     except (OSError, ValueError, KeyError, RuntimeError, AttributeError) as error:
         raise BatchError(f"--model {directory}: transformers cannot load it: {error}") from error
     return model.float().eval()

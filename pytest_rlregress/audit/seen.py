@@ -142,7 +142,8 @@ def _before_response(rows: TokenRows) -> torch.Tensor:
     """Find what is before the first trained token, where columns are of prompt and response together, as OpenRLHF's."""
     import torch
 
-    assert rows.ids is not None
+    if rows.ids is None:
+        return torch.zeros_like(rows.mask)
     if "prompts" in rows.columns or rows.mask.shape[1] < rows.ids.shape[1] - 1:
         return torch.zeros_like(rows.mask)
     return rows.mask.cumsum(dim=1) == 0

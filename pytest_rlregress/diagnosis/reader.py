@@ -104,7 +104,8 @@ class Search:
 
     def candidates(self, text: str) -> list[tuple[Failure, Signature]]:
         """Return the signatures that a text may bear, in the order of the catalogue."""
-        found = self._anchors.find_matches_as_indexes(" ".join(text.split()), overlapping=True)
+        encodable = text.encode(errors="replace").decode()  # a test of this process may print half a character
+        found = self._anchors.find_matches_as_indexes(" ".join(encodable.split()), overlapping=True)
         numbers = {*self._anywhere, *(number for anchor, _, _ in found for number in self._by_anchor[anchor])}
         return [self._all[number] for number in sorted(numbers)]
 

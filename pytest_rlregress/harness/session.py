@@ -18,6 +18,7 @@ from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.failures.fidelity import has_tests
 from pytest_rlregress.harness import OPENED, collection, settings, subjects
+from pytest_rlregress.util import ends
 
 T = TypeVar("T")
 #: Without any of these there is no stack.
@@ -195,7 +196,7 @@ class Session:
         """Let SIGTERM end the session as Ctrl-C does: fixtures are torn down and reports written."""
         ours = threading.current_thread() is threading.main_thread()
         if ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _stop)
+            signal.signal(signal.SIGTERM, ends.raise_once)
             self._config.add_cleanup(_go_on_after_sigterm)
 
     def _hide_gpus(self) -> None:
@@ -230,13 +231,8 @@ def _folder_of_tests(failure: Failure) -> Path | None:
 
 
 def _go_on_after_sigterm() -> None:
-    if signal.getsignal(signal.SIGTERM) is _stop:
+    if signal.getsignal(signal.SIGTERM) is ends.raise_once:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _stop(number: int, frame: object) -> None:
-    signal.signal(number, signal.SIG_DFL)  # a second one does not wait
-    pytest.exit(f"stopped by {signal.Signals(number).name}", returncode=128 + number)
 
 
 def usage(ask: Callable[[], T]) -> T:

@@ -116,7 +116,8 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[R
 
 def _failure_as_text(finding: LogFinding, trainer: str, *, could_be: bool = False) -> str:
     failure = finding.failure
-    assert failure is not None
+    if failure is None:
+        raise ValueError("a finding without a failure")
     lines = [
         f"{'Could be ' if could_be else ''}{failure.id}: {failure.title}",
         f"  {finding.places[0]}{_times(finding)}",
@@ -187,7 +188,8 @@ def _as_json(
 
 def _failure_as_json(finding: LogFinding, trainer: str) -> dict[str, object]:
     failure = finding.failure
-    assert failure is not None
+    if failure is None:
+        raise ValueError("a finding without a failure")
     texts = {key: getattr(failure, key) for key in ("id", "title", "cause")}
     return {**texts, "remedy": failure.remedy_with(trainer), "refuted": failure.refuted, **_count(finding)}
 

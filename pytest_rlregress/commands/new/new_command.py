@@ -13,6 +13,7 @@ from pytest_rlregress.commands.new import error_text, skeleton
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import ENTRY, SHIPPED, CatalogueError
 from pytest_rlregress.util import files
+from pytest_rlregress.util.surroundings import working_folder
 
 _SHOWN = 100  # characters of a headline
 _USAGE = "rlregress new my-failure --folder scenarios/batch < error.txt"
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     _say(options.id, error, written, error_text.named_in(text, catalogue.load([folder]).values()))
     area, seen = options.folder.resolve(), [root.resolve() for root in (SHIPPED, *options.scenarios)]
     if not any(map(area.is_relative_to, seen)):
-        root = area if area.parent == Path.cwd() else area.parent
+        root = area if area.parent == working_folder() else area.parent
         print("pytest sees it once pyproject.toml has:")
         print(f'  [tool.pytest.ini_options]\n  rlregress_scenarios = "{os.path.relpath(root)}"')
     return 0

@@ -17,6 +17,7 @@ from pytest_rlregress.failures.causes import BadTest, find_shared
 from pytest_rlregress.records.record_types import LONG, QUICK
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import PackageChange, differences
+from pytest_rlregress.util.surroundings import working_folder
 from pytest_rlregress.util.text import clean, plural
 
 #: Two runs in which nothing differs that a record has.
@@ -200,7 +201,7 @@ def make_bisect(before: RecordedRun, after: RecordedRun, test: str, failure: str
     """
     if before.lock.digest != after.lock.digest:
         ends = ["--from-record", shorten_path(before.path), "--to-record", shorten_path(after.path)]
-    elif before.commit and after.commit and before.commit != after.commit and _is_project(Path.cwd()):
+    elif before.commit and after.commit and before.commit != after.commit and _is_project(working_folder()):
         ends = ["--revisions", f"{before.commit[:12]}..{after.commit[:12]}", "--repo", "."]
     else:
         return []
@@ -234,5 +235,6 @@ def _name_module(test: str) -> str:
 
 def shorten_path(path: Path) -> str:
     """Shorten a path inside the current folder."""
-    found = path.absolute()
-    return os.path.relpath(found) if found.is_relative_to(Path.cwd()) else str(found)
+    here = working_folder()
+    found = here / path
+    return os.path.relpath(found, here) if found.is_relative_to(here) else str(found)

@@ -251,7 +251,8 @@ class Progress:
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream or sys.stderr, clock
+        self._stream = stream or getattr(sys.stderr, "as_it_is", sys.stderr)
+        self._clock = clock
         self._begun, self._number = clock(), 0
 
     def say(self, text: str) -> None:

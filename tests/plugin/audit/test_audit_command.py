@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -305,3 +306,21 @@ def test_rejects_a_directory_without_a_model(audit, sampled, tmp_path):
     code, _, err = audit(sampled, "--model", tmp_path)
     assert code == 2
     assert "transformers cannot load it" in " ".join(err.split())
+
+
+def test_model_folder_runs_no_code_of_its_own(audit, sampled, tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "odd", "architectures": ["Odd"], "vocab_size": 100, "auto_map": '
+        '{"AutoConfig": "configuration_odd.OddConfig", "AutoModelForCausalLM": "configuration_odd.Odd"}}'
+    )
+    (tmp_path / "configuration_odd.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w').close()\n"
+        "from transformers import PretrainedConfig\n"
+        "class OddConfig(PretrainedConfig): model_type = 'odd'\n"
+        "class Odd: pass\n"
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 20))  # transformers may ask whether to
+    code, _, err = audit(sampled, "--model", tmp_path)
+    assert code == 2
+    assert "transformers cannot load it" in " ".join(err.split())
+    assert not (tmp_path / "ran").exists()
