@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_rlregress.commands.new import error_text, skeleton
 from pytest_rlregress.failures import catalogue
-from pytest_rlregress.failures.catalogue import ENTRY, SHIPPED, CatalogueError
+from pytest_rlregress.failures.catalogue import ENTRY, SHIPPED, CatalogueError, Failure
 from pytest_rlregress.util import files
 
 _SHOWN = 100  # characters of a headline
@@ -57,6 +57,9 @@ def run(options: argparse.Namespace) -> int:
         return 2
     text = sys.stdin.buffer.read()
     known = _load_known(options)
+    _refuse_untested(
+        failure for failure in known.values() if failure.folder.parent.resolve() == options.folder.resolve()
+    )
     folder = options.folder / options.id.replace("-", "_")
     _check(options, known, folder)
     try:
@@ -87,6 +90,21 @@ def _load_known(options: argparse.Namespace) -> catalogue.Catalogue:
     beside = [path.parent for pattern in ("*", "*/*") for path in area.parent.glob(f"{pattern}/{ENTRY}")]
     beside = [folder for folder in beside if not any(folder.is_relative_to(root) for root in roots)]
     return catalogue.load([SHIPPED, *options.scenarios, *sorted(beside)])
+
+
+def _refuse_untested(failures: Iterable[Failure]) -> None:
+    """Refuse to add to an area with a failure that lacks a test of a side.
+
+    Raises:
+        CatalogueError: The message names the first, and what to write.
+    """
+    for failure in failures:
+        if missing := failure.missing_sides():
+            marker = f'pytest.mark.{missing[0]}("{failure.id}")'
+            raise CatalogueError(
+                f"{failure.source}: no test of its folder {missing[0]} it; a failure has a test of each side: "
+                f"write one with {marker} first"
+            )
 
 
 def _check(options: argparse.Namespace, known: catalogue.Catalogue, folder: Path) -> None:
