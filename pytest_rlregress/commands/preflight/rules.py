@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import batch_sizes
@@ -174,12 +173,14 @@ def trainer_not_found(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
         return
-    look = partial(remedies.module_not_found, environ=run.environ)
-    if run.interpreter and not run.composed and (why := look(run.interpreter, module)):
-        yield Advice(module, why, instead)
-    # It may be a command too: uv run --no-sync.
-    if isinstance(workers, str) and " " not in workers and (why := look(workers, run.trainer)):
-        yield Advice(_WORKERS_PYTHON, why, instead)
+    asked = []
+    if run.interpreter and not run.composed:
+        asked.append((module, run.interpreter, module))
+    if isinstance(workers, str) and " " not in workers:  # it may be a command too: uv run --no-sync
+        asked.append((_WORKERS_PYTHON, workers, run.trainer))
+    for key, interpreter, name in asked:
+        if why := remedies.module_not_found(interpreter, name, run.environ):
+            yield Advice(key, why, instead)
 
 
 def stale_ray_session(run: PlannedRun) -> Iterator[Advice | Unchecked]:
