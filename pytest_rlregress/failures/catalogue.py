@@ -127,7 +127,10 @@ class Failure:
         return self.folder.parent.name
 
     def missing_sides(self) -> list[str]:
-        """Return the sides that no test of its folder has; a training step, which nobody saw fail, has guards alone."""
+        """Return the sides that no test of its folder has.
+
+        A training step, which nobody saw fail, has guards alone.
+        """
         sides = SIDES if self.seen or self.signatures else SIDES[1:]
         tested = tested_sides(self.folder, self.id)
         return [side for side in sides if side not in tested]

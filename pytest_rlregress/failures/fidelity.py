@@ -58,8 +58,9 @@ def tested_sides(folder: Path, failure_id: str) -> list[str]:
     Read from their text: nothing is imported.
     """
     texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("test_*.py"))]
-    calls = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    found = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute) and _ids(call) == [failure_id]}
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _ids(node) == [failure_id]]
+    found = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
     return [side for side in SIDES if side in found]
 
 

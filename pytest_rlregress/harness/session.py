@@ -225,7 +225,8 @@ class Session:
 
 def _folder_of_tests(failure: Failure) -> Path | None:
     """Return where a failure's tests are: its folder, or the one above, which it shares; None if it has no tests."""
-    return next((folder for folder in (failure.folder, failure.folder.parent) if any(folder.glob("test_*.py"))), None)
+    folders = (failure.folder, failure.folder.parent)
+    return next((folder for folder in folders if any(folder.glob("test_*.py"))), None)
 
 
 def _go_on_after_sigterm() -> None:

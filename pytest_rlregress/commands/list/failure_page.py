@@ -48,7 +48,8 @@ def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
     parts += ["## Since when, and where", "\n".join(f"- {fact}" for fact in _versions(failure))]
     parts += ["## Is it here?", code_block(f"pytest --hw=cpu --rl-failure {failure.id}", "sh")]
     parts += [_with_links(" ".join(text.split())) for text in (failure.measured, failure.on_card) if text]
-    parts += [f"How real the tests are: {in_words(failure.fidelity, marked_tests(failure.folder, failure.id))}."]
+    marked = marked_tests(failure.folder, failure.id)
+    parts += [f"How real the tests are: {in_words(failure.fidelity, marked)}."]
     if stacks:
         rows = [f"| {name} | {verdicts} |" for name, verdicts in stacks]
         parts += ["\n".join(["| stack | without the remedy / with it |", "|---|---|", *rows])]

@@ -57,9 +57,8 @@ def run(options: argparse.Namespace) -> int:
         return 2
     text = sys.stdin.buffer.read()
     known = _load_known(options)
-    _refuse_untested(
-        failure for failure in known.values() if failure.folder.parent.resolve() == options.folder.resolve()
-    )
+    area = options.folder.resolve()
+    _refuse_untested(one for one in known.values() if one.folder.parent.resolve() == area)
     folder = options.folder / options.id.replace("-", "_")
     _check(options, known, folder)
     try:
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_whole(path, content)
     _say(options.id, error, written, error_text.named_in(text, catalogue.load([folder]).values()))
-    area, seen = options.folder.resolve(), [root.resolve() for root in (SHIPPED, *options.scenarios)]
+    seen = [root.resolve() for root in (SHIPPED, *options.scenarios)]
     if not any(map(area.is_relative_to, seen)):
         root = area if area.parent == Path.cwd() else area.parent
         print("pytest sees it once pyproject.toml has:")
@@ -102,8 +101,8 @@ def _refuse_untested(failures: Iterable[Failure]) -> None:
         if missing := failure.missing_sides():
             marker = f'pytest.mark.{missing[0]}("{failure.id}")'
             raise CatalogueError(
-                f"{failure.source}: no test of its folder {missing[0]} it; a failure has a test of each side: "
-                f"write one with {marker} first"
+                f"{failure.source}: no test of its folder {missing[0]} it; a failure has a test of each "
+                f"side: write one with {marker} first"
             )
 
 

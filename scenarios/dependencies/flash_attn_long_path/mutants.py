@@ -6,10 +6,10 @@ from pytest_rlregress.scenarios.dependencies.flash_attn_long_path.test_flash_att
     long_folder,
 )
 
-PIP = "pytest_rlregress.scenarios.dependencies.wheel_index.pip"
+INDEX = "pytest_rlregress.scenarios.dependencies.wheel_index"
 
 
-@replaces("regressed", PIP, only="test_a_short_folder")
+@replaces("regressed", f"{INDEX}.pip", only="test_a_short_folder")
 def pip_asks_another_folder(original, *arguments):
     """As where TMPDIR is set and pip was told of another one."""
     import os
@@ -21,16 +21,18 @@ def pip_asks_another_folder(original, *arguments):
     return original(*arguments)
 
 
-@replaces("regressed", "pytest_rlregress.scenarios.dependencies.wheel_index.wheel", only="test_a_wheel")
+@replaces("regressed", f"{INDEX}.wheel", only="test_a_wheel")
 def no_wheel_for_this_machine(folder, name, version, files):
     return wheel_index.sdist(folder, name, version, {"setup.py": SETUP, DOCUMENTED: "", **files})
 
 
-@replaces("absent", "pytest_rlregress.scenarios.dependencies.wheel_index.sdist", only="beyond_the_limit")
+@replaces("absent", f"{INDEX}.sdist", only="beyond_the_limit")
 def sdist_with_short_paths(original, folder, name, version, files):
-    return original(folder, name, version, {path: files[path] for path in files if path != DOCUMENTED})
+    short = {path: files[path] for path in files if path != DOCUMENTED}
+    return original(folder, name, version, short)
 
 
-@replaces("changed", PIP, only="beyond_the_limit")
+@replaces("changed", f"{INDEX}.pip", only="beyond_the_limit")
 def no_space_left(*arguments):
-    raise wheel_index.Refused("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device")
+    why = "OSError: [Errno 28] No space left on device"
+    raise wheel_index.Refused(f"ERROR: Could not install packages due to an {why}")

@@ -12,9 +12,12 @@ DOCUMENTED = (
     f"device_{GEMM}_xdl_cshuffle_f16_f16_f16_f16_gmk_gnk_gno_gmo_instance.cpp"
 )
 PIPS_FOLDERS = len("/pip-install-6m8ldwzk/flash-attn_ee9d06a9559c4196892f883a9336e953/")
-# What a path may have with its terminating null: on Linux the system's limit takes the place of Windows'.
+# Of a path with its terminating null: on Linux the system's limit takes the place of Windows'.
 LIMIT = 260 if os.name == "nt" else 4096
-SETUP = f"from setuptools import setup\n\nsetup(name='flash-attn', version={VERSION!r}, py_modules=['flash_attn'])\n"
+SETUP = f"""from setuptools import setup
+
+setup(name="flash-attn", version="{VERSION}", py_modules=["flash_attn"])
+"""
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def set_temporary(monkeypatch):
 
 
 def long_folder(below):
-    """A folder below which pip's copy of the documented path is a few characters beyond the limit."""
+    """A folder below which pip's copy of the documented path is just beyond the limit."""
     length = LIMIT + 10 - len(DOCUMENTED) - PIPS_FOLDERS
     folder = below
     while len(str(folder)) + 202 < length:  # a name has at most 255
@@ -54,7 +57,14 @@ def long_folder(below):
 
 
 def install(links, target):
-    arguments = ["--no-index", "--no-cache-dir", "--no-deps", "--no-build-isolation", "--find-links", links]
+    arguments = [
+        "--no-index",
+        "--no-cache-dir",
+        "--no-deps",
+        "--no-build-isolation",
+        "--find-links",
+        links,
+    ]
     return wheel_index.pip("install", *arguments, "--target", target, "flash-attn")
 
 

@@ -15,7 +15,11 @@ def index(tmp_path):
     """An index with torch 2.5.1 and what it brings, in the wheels that PyPI has."""
     folder = tmp_path / "index"
     folder.mkdir()
-    brings = [f"nvidia-nccl-cu12==2.21.5{ON_LINUX}", f"nvidia-cublas-cu12==12.4.5.8{ON_LINUX}", "filelock"]
+    brings = [
+        f"nvidia-nccl-cu12==2.21.5{ON_LINUX}",
+        f"nvidia-cublas-cu12==12.4.5.8{ON_LINUX}",
+        "filelock",
+    ]
     wheel_index.wheel(folder, "torch", "2.5.1", brings)
     wheel_index.wheel(folder, "filelock", "3.16.1")
     wheel_index.wheel(folder, "nvidia-cublas-cu12", "12.4.5.8", tag=LINUX)
@@ -68,7 +72,8 @@ def test_uv_for_windows(index, frozen):
 @pytest.mark.needs("windows")
 def test_pip_on_windows(index, tmp_path):
     with act():
-        wheel_index.pip("download", *index, "--no-deps", "--dest", tmp_path / "got", "nvidia-nccl-cu12==2.21.5")
+        arguments = [*index, "--no-deps", "--dest", tmp_path / "got"]
+        wheel_index.pip("download", *arguments, "nvidia-nccl-cu12==2.21.5")
 
 
 @pytest.mark.guards("nccl-not-on-windows")

@@ -1,5 +1,6 @@
 """Interpreters without the trainer."""
 
+import itertools
 import site
 import venv
 from pathlib import Path
@@ -10,14 +11,14 @@ def make_interpreter(folder: Path, *, without: str | None) -> str:
 
     Args:
         folder: For its environment.
-        without: The package that it lacks of those that are installed here; None for the standard library alone.
+        without: The package that it lacks of those installed here; None for all of them.
     """
     venv.create(folder / "environment", with_pip=False, symlinks=True)
     if without:
         [packages] = (folder / "environment").glob("lib/python*/site-packages")
         rest = folder / "rest"
         rest.mkdir()
-        for entry in (entry for installed in site.getsitepackages() for entry in Path(installed).iterdir()):
+        for entry in itertools.chain(*(Path(one).iterdir() for one in site.getsitepackages())):
             if entry.name != without and not entry.name.startswith(f"{without}-"):
                 (rest / entry.name).symlink_to(entry)
         (packages / "rest.pth").write_text(f"{rest}\n", encoding="utf-8")

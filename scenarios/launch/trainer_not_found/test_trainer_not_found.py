@@ -11,6 +11,7 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.launch.trainer_not_found import interpreters
 
 MODULE = "verl.trainer.main_ppo"
+VERL = ["-m", MODULE, "data.train_batch_size=8"]
 HIDDEN = pytest.mark.parametrize("how", ["pythonpath", "folder"])
 
 
@@ -39,13 +40,14 @@ def hide_verl(tmp_path, monkeypatch):
 
 def start(interpreter, *arguments):
     """Start verl as a launch script does; what it prints, or the last line of its error."""
-    done = subprocess.run([interpreter, "-m", MODULE, *arguments], capture_output=True, text=True, timeout=300)
+    command = [interpreter, "-m", MODULE, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert not done.returncode, done.stderr.strip().splitlines()[-1]
     return done.stdout
 
 
 def look_before_the_start(capsys, *command):
-    """What ``rlregress preflight`` finds of this failure in a command, on the machine that runs it."""
+    """What ``rlregress preflight`` finds of this failure, on the machine that runs the command."""
     cli.main(["preflight", "--hw=cpu", "--installed", "--json", "--", *command])
     report = json.loads(capsys.readouterr().out)
     found = [one for one in report["findings"] if one["failure"] == "trainer-not-found"]
@@ -84,7 +86,7 @@ def test_the_interpreter_by_its_path_starts_verl(bare, hide_verl, monkeypatch):
 def test_preflight_names_the_interpreter(bare, hide_verl, capsys, by):
     words = [bare] if by == "path" else ["env", f"PATH={Path(bare).parent}", "python"]
     with act():
-        [why] = look_before_the_start(capsys, *words, "-m", MODULE, "data.train_batch_size=8")
+        [why] = look_before_the_start(capsys, *words, *VERL)
         assert why == f"{bare} has no module verl"
 
 
@@ -94,12 +96,13 @@ def test_preflight_names_the_interpreter(bare, hide_verl, capsys, by):
 def test_preflight_names_what_hides_verl(hide_verl, capsys, how):
     checkout = hide_verl(how)
     with act():
-        [why] = look_before_the_start(capsys, sys.executable, "-m", MODULE, "data.train_batch_size=8")
-        assert why.startswith(f"{checkout / 'verl' / '__init__.py'} has no verl.trainer, and hides the package that ")
+        [why] = look_before_the_start(capsys, sys.executable, *VERL)
+        other = checkout / "verl" / "__init__.py"
+        assert why.startswith(f"{other} has no verl.trainer, and hides the package that ")
 
 
 @pytest.mark.guards("trainer-not-found")
 @pytest.mark.needs("verl-trainer")
 def test_preflight_passes_the_right_interpreter(hide_verl, capsys):
     with act():
-        assert look_before_the_start(capsys, sys.executable, "-m", MODULE, "data.train_batch_size=8") == []
+        assert look_before_the_start(capsys, sys.executable, *VERL) == []

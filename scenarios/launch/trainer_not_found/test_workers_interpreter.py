@@ -34,7 +34,7 @@ def test_the_task_runner_of_verl(without_verl, ray_cluster):
     from verl.trainer import main_ppo
 
     config = compose()
-    # verl gives the key to ray.init(), here to the one actor: the cluster is that of other tests too.
+    # verl gives the key to ray.init(); here to the one actor, for other tests share the cluster.
     runner = main_ppo.TaskRunnerV1.options(runtime_env={"py_executable": without_verl})
     with act():
         main_ppo.run_ppo(config, runner)
@@ -54,12 +54,14 @@ def test_a_worker_with_the_drivers_interpreter(ray_cluster, tmp_path):
 
             from verl.trainer import main_ppo
 
-            Path(config.trainer.default_local_dir).write_text(f"{sys.executable} {main_ppo.__name__}")
+            file = Path(config.trainer.default_local_dir)
+            file.write_text(f"{sys.executable} {main_ppo.__name__}")
 
     said = tmp_path / "said"
     config = compose(f"trainer.default_local_dir={said}")
+    runner = ray.remote(Runner).options(runtime_env={"py_executable": sys.executable})
     with act():
-        main_ppo.run_ppo(config, ray.remote(Runner).options(runtime_env={"py_executable": sys.executable}))
+        main_ppo.run_ppo(config, runner)
         assert said.read_text() == f"{sys.executable} verl.trainer.main_ppo"
 
 
@@ -72,5 +74,6 @@ def test_preflight_looks_at_the_workers_interpreter(without_verl, capsys, has_ve
         command = [sys.executable, "-m", "verl.trainer.main_ppo", f"+{KEY}={interpreter}"]
         cli.main(["preflight", "--hw=cpu", "--installed", "--json", "--", *command])
         findings = json.loads(capsys.readouterr().out)["findings"]
-        found = [(one["key"], one["why"]) for one in findings if one["failure"] == "trainer-not-found"]
+        found = [one for one in findings if one["failure"] == "trainer-not-found"]
+        found = [(one["key"], one["why"]) for one in found]
         assert found == ([] if has_verl else [(KEY, f"{without_verl} has no module verl")])

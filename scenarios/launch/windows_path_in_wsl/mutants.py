@@ -20,4 +20,5 @@ def verl_knows_drives(original, self, *arguments, **options):
     self.dataframe = None
 
 
-replaces("changed", "transformers.AutoConfig.from_pretrained", only="test_model")(failing(PermissionError("no access")))
+NO_ACCESS = failing(PermissionError("no access"))
+replaces("changed", "transformers.AutoConfig.from_pretrained", only="test_model")(NO_ACCESS)

@@ -14,8 +14,10 @@ FILE = "C:/Users/rl/data/train.parquet"
 MODEL = "C:/Users/rl/models/qwen"
 CHECKPOINTS = "C:/Users/rl/checkpoints"
 BOTH = pytest.mark.parametrize("separator", ["/", "\\"], ids=["slash", "backslash"])
-LOADERS = pytest.mark.parametrize("loader", [pytest.param(name, marks=pytest.mark.needs(name)) for name in LOAD_BY])
-pytestmark = [pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")]  # torchdata 0.11 on torch 2.13
+NAMES = [pytest.param(name, marks=pytest.mark.needs(name)) for name in LOAD_BY]
+LOADERS = pytest.mark.parametrize("loader", NAMES)
+# torchdata 0.11 on torch 2.13
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +64,7 @@ def test_checkpoint_of_verl(tiny_model, folder, separator):
         run.train(1)
         stray = [file.relative_to(folder) for file in folder.rglob("data.pt")]
         if stray:
-            silent(f"default_local_dir is {CHECKPOINTS}, the checkpoint is in the working folder: {stray[0]}")
+            silent(f"default_local_dir={CHECKPOINTS}, and saved in the working folder: {stray[0]}")
 
 
 @pytest.mark.guards("windows-path-in-wsl")
@@ -88,7 +90,18 @@ def test_preflight_finds_them_all(subject, capsys, separator):
 
     def find(values):
         command = [f"{key}='{values[key]}'" for key in keys]
-        cli.main(["preflight", "--hw=cpu", "--json", "--", "python3", "-m", "verl.trainer.main_ppo", *command])
+        cli.main(
+            [
+                "preflight",
+                "--hw=cpu",
+                "--json",
+                "--",
+                "python3",
+                "-m",
+                "verl.trainer.main_ppo",
+                *command,
+            ]
+        )
         report = json.loads(capsys.readouterr().out)
         found = [one for one in report["findings"] if one["failure"] == "windows-path-in-wsl"]
         assert "windows-path-in-wsl" in report["checked"]
@@ -106,7 +119,7 @@ def test_preflight_finds_them_all(subject, capsys, separator):
 @BOTH
 def test_as_wsl_itself(subject, separator):
     windows = "C:/Windows/System32".replace("/", separator)
-    told = subprocess.run(["wslpath", "-u", windows], capture_output=True, text=True, timeout=30, check=True)
+    told = subprocess.check_output(["wslpath", "-u", windows], text=True, timeout=30)
     with act():
-        assert subject(windows) == told.stdout.strip()
+        assert subject(windows) == told.strip()
         assert os.path.isdir(subject(windows))
