@@ -126,12 +126,14 @@ class Failure:
         """The name of the folder that it shares with its neighbours."""
         return self.folder.parent.name
 
-    def missing_sides(self) -> list[str]:
-        """Return the sides that no test of its folder has.
+    @property
+    def documented(self) -> bool:
+        """Whether it is a failure: the entry of a training step has none, and guards alone."""
+        return bool(self.seen or self.signatures or self.subject)
 
-        A training step, which nobody saw fail, has guards alone.
-        """
-        sides = SIDES if self.seen or self.signatures else SIDES[1:]
+    def missing_sides(self) -> list[str]:
+        """Return the sides that it should have and no test of its folder has."""
+        sides = SIDES if self.documented else ("guards",)
         tested = tested_sides(self.folder, self.id)
         return [side for side in sides if side not in tested]
 

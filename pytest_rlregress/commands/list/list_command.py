@@ -99,5 +99,5 @@ def _texts(value: Any) -> list[str]:
 def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
     found = {key: getattr(failure, key) for key in _KEYS}
     found["fidelity_of_tests"] = marked_tests(failure.folder, failure.id)
-    found["expected_here"] = failure.expects(None, stack) if failure.seen else None
+    found["expected_here"] = failure.expects(None, stack) if failure.documented else None
     return found

@@ -17,7 +17,7 @@ from installed import TESTS
 from mutants import CATALOGUE, CHOSEN, MUTANTS, SUBJECTS
 
 # Every id but for the rows of the steps, whose mutants are in test_training_mutants.py.
-DOCUMENTED = [failure for failure in CATALOGUE.values() if failure.seen]
+DOCUMENTED = [failure for failure in CATALOGUE.values() if failure.documented]
 
 
 @pytest.fixture(scope="module")
