@@ -16,8 +16,7 @@ CHECKPOINTS = "C:/Users/rl/checkpoints"
 BOTH = pytest.mark.parametrize("separator", ["/", "\\"], ids=["slash", "backslash"])
 NAMES = [pytest.param(name, marks=pytest.mark.needs(name)) for name in LOAD_BY]
 LOADERS = pytest.mark.parametrize("loader", NAMES)
-# torchdata 0.11 on torch 2.13
-pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+pytestmark = pytest.mark.filterwarnings("ignore")  # of what verl imports
 
 
 @pytest.fixture(autouse=True)
