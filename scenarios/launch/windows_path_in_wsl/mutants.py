@@ -15,9 +15,11 @@ def as_cygwin_writes_it(path):
 
 
 @replaces("absent", "verl.utils.dataset.rl_dataset.RLHFDataset.__init__", only="test_data")
-def verl_knows_drives(original, self, *arguments, **options):
-    """As where the mount is looked at; nothing is loaded."""
+def verl_knows_drives(original, self, path, *arguments, **options):
+    """As where it looks at the mount; of a drive nothing is loaded."""
     self.dataframe = None
+    if wsl_path(path) == path:
+        original(self, path, *arguments, **options)
 
 
 NO_ACCESS = failing(PermissionError("no access"))
