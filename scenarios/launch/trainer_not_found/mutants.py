@@ -15,10 +15,11 @@ def the_path_of_this_process(original, interpreter, module, environ):
     return original(interpreter, module, {**environ, "PATH": os.environ["PATH"]})
 
 
-@replaces("absent", ".interpreters.make_other_package", only="test_another_package")
-def checkout_beside_the_working_folder(original, folder, name):
-    original(folder / "beside", name)
-    return folder
+@replaces("absent", ".test_trainer_not_found.start", only="test_another_package")
+def python_begins_with_what_is_installed(original, *command):
+    os.environ.pop("PYTHONPATH", None)
+    os.chdir("/")
+    return original(*command)
 
 
 replaces("changed", "subprocess.run", only="test_another_interpreter")(
