@@ -103,6 +103,7 @@ def test_preflight_names_what_hides_verl(hide_verl, capsys, how):
 
 @pytest.mark.guards("trainer-not-found")
 @pytest.mark.needs("verl-trainer")
-def test_preflight_passes_the_right_interpreter(hide_verl, capsys):
+def test_preflight_passes_the_right_interpreters(hide_verl, capsys):
+    workers = f"+ray_kwargs.ray_init.runtime_env.py_executable={sys.executable}"
     with act():
-        assert look_before_the_start(capsys, sys.executable, *VERL) == []
+        assert look_before_the_start(capsys, sys.executable, *VERL, workers) == []

@@ -67,13 +67,11 @@ def test_a_worker_with_the_drivers_interpreter(ray_cluster, tmp_path):
 
 @pytest.mark.guards("trainer-not-found")
 @pytest.mark.needs("verl-trainer")
-@pytest.mark.parametrize("has_verl", [False, True], ids=["without", "with"])
-def test_preflight_looks_at_the_workers_interpreter(without_verl, capsys, has_verl):
-    interpreter = sys.executable if has_verl else without_verl
+def test_preflight_names_the_workers_interpreter(without_verl, capsys):
     with act():
-        command = [sys.executable, "-m", "verl.trainer.main_ppo", f"+{KEY}={interpreter}"]
+        command = [sys.executable, "-m", "verl.trainer.main_ppo", f"+{KEY}={without_verl}"]
         cli.main(["preflight", "--hw=cpu", "--installed", "--json", "--", *command])
         findings = json.loads(capsys.readouterr().out)["findings"]
         found = [one for one in findings if one["failure"] == "trainer-not-found"]
         found = [(one["key"], one["why"]) for one in found]
-        assert found == ([] if has_verl else [(KEY, f"{without_verl} has no module verl")])
+        assert found == [(KEY, f"{without_verl} has no module verl")]

@@ -1,6 +1,7 @@
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -79,37 +80,29 @@ def test_data_are_looked_for_on_the_drive(loader, subject, separator):
 
 @pytest.mark.guards("windows-path-in-wsl")
 @pytest.mark.needs("linux", "verl-trainer")
-@BOTH
-def test_preflight_finds_them_all(subject, capsys, separator):
+def test_preflight_finds_them_all(capsys):
     keys = {
         "data.train_files": FILE,
-        "actor_rollout_ref.model.path": MODEL,
+        "actor_rollout_ref.model.path": MODEL.replace("/", "\\"),
         "trainer.default_local_dir": CHECKPOINTS,
     }
 
     def find(values):
-        command = [f"{key}='{values[key]}'" for key in keys]
-        cli.main(
-            [
-                "preflight",
-                "--hw=cpu",
-                "--json",
-                "--",
-                "python3",
-                "-m",
-                "verl.trainer.main_ppo",
-                *command,
-            ]
-        )
+        command = [sys.executable, "-m", "verl.trainer.main_ppo"]
+        command += [f"{key}='{path}'" for key, path in values.items()]
+        cli.main(["preflight", "--hw=cpu", "--json", "--", *command])
         report = json.loads(capsys.readouterr().out)
         found = [one for one in report["findings"] if one["failure"] == "windows-path-in-wsl"]
         assert "windows-path-in-wsl" in report["checked"]
         return {one["key"]: one["instead"] for one in found}
 
-    windows = {key: path.replace("/", separator) for key, path in keys.items()}
     with act():
-        instead = find(windows)
-        assert instead == {key: path.replace("C:", "/mnt/c") for key, path in keys.items()}
+        instead = find(keys)
+        assert instead == {
+            "data.train_files": "/mnt/c/Users/rl/data/train.parquet",
+            "actor_rollout_ref.model.path": "/mnt/c/Users/rl/models/qwen",
+            "trainer.default_local_dir": "/mnt/c/Users/rl/checkpoints",
+        }
         assert find(instead) == {}
 
 
