@@ -129,7 +129,7 @@ def make_stacks_page() -> str:
     alike = [failure for failure in cells.keys() - releases.keys() if _EXPECTED < cells[failure] | _UNTRIED <= _ALIKE]
     rows = _table(stacks, releases, left_out={*untried, *alike})
     rows += ["", f"Reproduced, and the remedy held, on every stack that has what they need: {_linked(alike)}."]
-    rows += ["", f"Without a result, because they have no tests or no stack has what they need: {_linked(untried)}."]
+    rows += ["", f"Without a result, because no stack has what they need: {_linked(untried)}."]
     return "\n".join([_HEAD, *about, "", *rows, "", *_explain_bad(stacks)])
 
 

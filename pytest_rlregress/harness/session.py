@@ -16,7 +16,6 @@ from pytest_rlregress import hardware, stack
 from pytest_rlregress.containment import CHANNEL, Limits
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
-from pytest_rlregress.failures.fidelity import has_tests
 from pytest_rlregress.harness import OPENED, collection, settings, subjects
 from pytest_rlregress.util import ends
 
@@ -76,7 +75,7 @@ class Session:
         for failure in found:
             if _folder_of_tests(failure) is None:
                 raise pytest.UsageError(
-                    f"{source}: {failure.id} has no tests. Find it in a log: rlregress diagnose LOG"
+                    f"{source}: {failure.id} has no tests in {failure.folder}. Write a test of each side there"
                 )
         return found
 
@@ -227,7 +226,8 @@ class Session:
 
 def _folder_of_tests(failure: Failure) -> Path | None:
     """Return where a failure's tests are: its folder, or the one above, which it shares; None if it has no tests."""
-    return next((folder for folder in (failure.folder, failure.folder.parent) if has_tests(folder)), None)
+    folders = (failure.folder, failure.folder.parent)
+    return next((folder for folder in folders if any(folder.glob("test_*.py"))), None)
 
 
 def _go_on_after_sigterm() -> None:

@@ -20,6 +20,7 @@ from pytest_rlregress.commands.preflight.training import engine_sleeps, lora_of,
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
 
+_WORKERS_PYTHON = "ray_kwargs.ray_init.runtime_env.py_executable"
 _STOP = "ray stop  # ends every Ray process of this machine, and removes the address"
 
 
@@ -172,15 +173,23 @@ def undeclared_dependency(run: PlannedRun) -> Iterator[Advice | Unchecked]:
 
 
 def trainer_not_found(run: PlannedRun) -> Iterator[Advice | Unchecked]:
-    """Yield a command whose interpreter has no module of the trainer."""
+    """Yield a command whose interpreter, or that of Ray's workers, has no module of the trainer."""
     module = run.program.partition(" ")[0]
-    package = module.partition(".")[0]
-    if not run.interpreter:
+    instead = f"the interpreter that has {run.trainer}, and no other {run.trainer} on its PYTHONPATH"
+    workers = run.get(_WORKERS_PYTHON)
+    if not run.interpreter and not workers:
         return
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
-    elif not run.composed and (why := remedies.module_not_found(run.interpreter, module, run.environ)):
-        yield Advice(module, why, f"the interpreter that has {package}, and no other {package} on its PYTHONPATH")
+        return
+    asked = []
+    if run.interpreter and not run.composed:
+        asked.append((module, run.interpreter, module))
+    if isinstance(workers, str) and " " not in workers:  # it may be a command too: uv run --no-sync
+        asked.append((_WORKERS_PYTHON, workers, run.trainer))
+    for key, interpreter, name in asked:
+        if why := remedies.module_not_found(interpreter, name, run.environ):
+            yield Advice(key, why, instead)
 
 
 def stale_ray_session(run: PlannedRun) -> Iterator[Advice | Unchecked]:

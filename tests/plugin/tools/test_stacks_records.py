@@ -125,7 +125,6 @@ def test_index_has_every_failure_once():
         ("fork-after-cuda", ["Cannot re-initialize CUDA in forked subprocess"]),
         ("partial-weight-sync", ["Nothing: no error, no warning.", "import load_checked", "/vllm/issues/52689)"]),
         ("stalled-rollout", ["Nothing goes on"]),
-        ("apex-missing", ["rlregress diagnose train.log", "It has no tests"]),
     ],
 )
 def test_page_shows_symptom_and_remedy(failure, words):
