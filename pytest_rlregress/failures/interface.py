@@ -201,7 +201,8 @@ def _of_component(module: str, interface: str) -> str:
 
 def describe_of(item: pytest.Item, call: pytest.CallInfo[None]) -> dict[str, Any]:
     """Describe what a test raised, and whether it is the test's: see ``pytest_rlregress.failures.verdicts.Outcome``."""
-    assert call.excinfo is not None
+    if call.excinfo is None:
+        raise ValueError("the call raised nothing")
     error = call.excinfo.value
     prepares = call.when == "setup" or (call.when == "call" and _marks_act(item) and not has_begun())
     fault = mistake(error, item)
