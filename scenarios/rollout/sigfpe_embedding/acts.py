@@ -98,6 +98,11 @@ def do_act(name, act, device):
         report_sum(f"{name}, {act}", ACTS[act](PRODUCTS[name], device))
 
 
+def use(device):
+    """Use a device, in a child, without a look-up or a product."""
+    assert torch.ones(1, device=device).item() == 1
+
+
 def divide_by_zero():
     """Divide integers by zero in libc; without a stack, which would look like that of an act."""
     faulthandler.disable()

@@ -57,10 +57,11 @@ def send(server_class, ids):
     server = object.__new__(server_class)
     server.config = Config(max_model_len=128, prompt_length=64, response_length=16)
     server.config["full_determinism"] = False
-    server.model_config = SimpleNamespace(processor=None)
-    server.engine, server.lora_as_adapter = RecordingEngine(), False
-    server._disaggregation_role, server._submission_paused, server._admitting = "null", False, 0
-    server.replica_rank, server.global_steps = 0, 0
+    server.model_config = SimpleNamespace(processor=None, lora_rank=0, lora={})
+    server.engine = RecordingEngine()
+    server._disaggregation_role = "null"
+    server._submission_paused = False
+    server._admitting = server.replica_rank = server.global_steps = 0
     asyncio.run(server_class.generate(server, ids, {"max_tokens": 1}, "request"))
     [prompt] = server.engine.prompts
     return prompt["prompt_token_ids"]
