@@ -97,7 +97,8 @@ def test_preflight_finds_them_all(capsys):
         return {one["key"]: one["instead"] for one in found}
 
     with act():
-        instead = find(keys)
+        found = find(keys)  # and others that refer to these
+        instead = {key: found[key] for key in keys}
         assert instead == {
             "data.train_files": "/mnt/c/Users/rl/data/train.parquet",
             "actor_rollout_ref.model.path": "/mnt/c/Users/rl/models/qwen",
