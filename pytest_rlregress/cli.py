@@ -132,7 +132,7 @@ def _run(arguments: list[str]) -> int:
         print(f"rlregress: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as end:
-        print(f"rlregress {options.command}: {end or 'interrupted'}", file=sys.stderr)
+        print(f"rlregress {options.command}: {str(end) or 'interrupted'}", file=sys.stderr)
         return end.exit_code if isinstance(end, ends.Ended) else 130
 
 

@@ -1,4 +1,4 @@
-"""Every command in odd surroundings: it answers or says what it lacks, and never ends with a traceback."""
+"""Every command in odd surroundings: it answers, or says in a sentence what it lacks, and shows no traceback."""
 
 from __future__ import annotations
 
