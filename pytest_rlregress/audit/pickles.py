@@ -60,9 +60,9 @@ class _Reader(pickle._Unpickler):
         data = self.read(size)
         if len(data) != size:
             raise ValueError(f"it says that {size:,} bytes follow, and it has {len(data):,}")
-        self.append(bytearray(data))
+        self.append(bytearray(data))  # type: ignore[attr-defined]
 
-    dispatch: ClassVar = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: load_bytearray8}
+    dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch, 0x96: load_bytearray8}
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
