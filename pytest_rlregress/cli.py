@@ -64,6 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _clean_streams() -> Generator[None]:
     """Let commands print texts of any origin on any terminal."""
     before = sys.stdout, sys.stderr
+    if sys.stdin is None:  # closed by whoever started this
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
     for stream in before:
         if isinstance(stream, io.TextIOWrapper):  # a terminal without Unicode, a name that isn't UTF-8
             stream.reconfigure(errors="backslashreplace")

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         CatalogueError: An id, folder or subject that cannot be, or a failure that exists.
     """
-    if sys.stdin is None or sys.stdin.isatty():  # None: it was closed
+    if sys.stdin.isatty():
         print(f"rlregress new: no error text; pipe one in: {_USAGE}", file=sys.stderr)
         return 2
     text = sys.stdin.buffer.read()

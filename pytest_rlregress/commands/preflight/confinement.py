@@ -1,6 +1,6 @@
 """Have the kernel hold this process: it changes no file, starts no process, reaches nobody, until it ends (Linux).
 
-Landlock holds files, https://docs.kernel.org/userspace-api/landlock.html; seccomp holds what is no file. Neither can be
+Landlock holds files, https://docs.kernel.org/userspace-api/landlock.html; seccomp holds the rest. Neither can be
 undone, and both hold for every thread and library of the process, whatever language it is written in.
 Like ``child.py``, which imports it, it runs in the command's interpreter, where this package may not be installed.
 """
