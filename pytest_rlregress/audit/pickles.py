@@ -54,13 +54,13 @@ class _Reader(pickle._Unpickler):
         super().__init__(file)
         self._names = names
 
-    def load_bytearray8(self) -> None:
+    def load_bytearray8(self: Any) -> None:
         """Read a bytearray: Python makes room for as many bytes as the file says it has, before it looks."""
         (size,) = struct.unpack("<Q", self.read(8))
         data = self.read(size)
         if len(data) != size:
             raise ValueError(f"it says that {size:,} bytes follow, and it has {len(data):,}")
-        self.append(bytearray(data))  # type: ignore[attr-defined]
+        self.append(bytearray(data))
 
     dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch, 0x96: load_bytearray8}
 
