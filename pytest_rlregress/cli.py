@@ -12,6 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from pytest_rlregress.util import ends
 from pytest_rlregress.util.surroundings import working_folder
@@ -64,11 +65,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _clean_streams() -> Generator[None]:
     """Let commands print texts of any origin on any terminal."""
     before = sys.stdout, sys.stderr
+    if sys.stdin is None:  # closed by whoever started this
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
     for stream in before:
         if isinstance(stream, io.TextIOWrapper):  # a terminal without Unicode, a name that isn't UTF-8
             stream.reconfigure(errors="backslashreplace")
-    clean = [stream and CleanStream(stream) for stream in before]  # None where it was closed
-    sys.stdout, sys.stderr = clean  # type: ignore[assignment]
+    clean: list[Any] = [stream and CleanStream(stream) for stream in before]  # None where it was closed
+    sys.stdout, sys.stderr = clean
     try:
         yield
     finally:

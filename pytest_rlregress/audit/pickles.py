@@ -54,7 +54,7 @@ class _Reader(pickle._Unpickler):
         super().__init__(file)
         self._names = names
 
-    def load_bytearray8(self) -> None:
+    def load_bytearray8(self: Any) -> None:
         """Read a bytearray: Python makes room for as many bytes as the file says it has, before it looks."""
         (size,) = struct.unpack("<Q", self.read(8))
         data = self.read(size)
@@ -62,7 +62,7 @@ class _Reader(pickle._Unpickler):
             raise ValueError(f"it says that {size:,} bytes follow, and it has {len(data):,}")
         self.append(bytearray(data))
 
-    dispatch: ClassVar = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: load_bytearray8}
+    dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch, 0x96: load_bytearray8}
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"

@@ -163,7 +163,7 @@ def quoted_around_code(text: str) -> str:
 
 
 def strip_credentials(url: str) -> str:
-    """Return a URL without user and password; the user of ssh stays: it isn't a secret."""
+    """Return a URL without user and password; the user of ssh stays, which isn't a secret."""
     return CREDENTIALS.sub("://", url)
 
 

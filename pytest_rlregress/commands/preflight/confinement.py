@@ -1,6 +1,6 @@
 """Have the kernel hold this process: it changes no file, starts no process, reaches nobody, until it ends (Linux).
 
-Landlock holds files, https://docs.kernel.org/userspace-api/landlock.html; seccomp holds all else. Neither can be
+Landlock holds files, https://docs.kernel.org/userspace-api/landlock.html; seccomp holds the rest. Neither can be
 undone, and both hold for every thread and library of the process, whatever language it is written in.
 Like ``child.py``, which imports it, it runs in the command's interpreter, where this package may not be installed.
 """
@@ -79,14 +79,14 @@ def confine(folder: str) -> list[str]:
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))):
         return [f"files, processes and network: {os.strerror(ctypes.get_errno())}"]
     left = []
-    for hold, what in (
-        (lambda: _hold_files(libc, folder), "files"),
-        (lambda: _hold_calls(libc), "processes and network"),
-    ):
-        try:
-            hold()
-        except OSError as error:
-            left.append(f"{what}: {error.strerror or error}")
+    try:
+        _hold_files(libc, folder)
+    except OSError as error:
+        left.append(f"files: {error.strerror or error}")
+    try:
+        _hold_calls(libc)
+    except OSError as error:
+        left.append(f"processes and network: {error.strerror or error}")
     return left
 
 

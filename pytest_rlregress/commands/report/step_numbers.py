@@ -35,7 +35,8 @@ def read_numbers(tests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> dict[
     for _, values in preferred:
         of_test: dict[str, list[Run]] = {}
         listed = values.get("runs")
-        for run in (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else ():
+        for measured_run in listed if isinstance(listed, list) else ():
+            run: Run = measured_run if isinstance(measured_run, dict) else {}
             of_test.setdefault(str(run.get("step", MINIATURE)), []).append(run)
         for step, runs in of_test.items():
             by_step.setdefault(step, runs)

@@ -162,7 +162,8 @@ class TrialPlugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the outcome to the report that decides a test; one that ends well may yet fail in its teardown."""
         item = self._items.get(report.nodeid)
-        if report.outcome == "rerun":  # a marker or an ini value asks for it: another report of the test follows
+        word: str = report.outcome
+        if word == "rerun":  # a marker or an ini value asks for it: another report of the test follows
             return
         if item is None:  # of a check that the harness makes for the test: the test says what of it
             return
