@@ -14,6 +14,7 @@ import yaml
 
 from pytest_rlregress.commands.preflight.trainers import TRAINERS, Schema, TrainerKeys
 from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.util.coverage import Unchecked as Unchecked
 from pytest_rlregress.util.nested import walk
 
 UNKNOWN = "???"  # as OmegaConf writes a value that is missing
@@ -187,18 +188,6 @@ class PlannedRun:
         if self.trainer != "prime-rl":
             return f"{name}: {value}"
         return f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
-
-
-@dataclass(frozen=True)
-class Unchecked:
-    """Why a rule could not check something.
-
-    Attributes:
-        missing: The keys and options of which a value would let it be checked.
-    """
-
-    why: str
-    missing: tuple[str, ...] = ()
 
 
 def not_known(*keys: str) -> Unchecked:
