@@ -191,7 +191,8 @@ def shifted(
             column,
             rows,
             f"the numbers stand one token too {direction} beside those of {other_column}: each agrees with its number "
-            f"of the token {beside} it, and not of its own. Which of the two columns is shifted cannot be seen from them",
+            f"of the token {beside} it, and not of its own. Which of the two columns is shifted cannot be seen "
+            "from them",
             "logits at position t are of token t + 1: gather logits[:, :-1] with ids[:, 1:], and cut both to the "
             "response in the same way",
             lambda row, shift=shift: Place(  # type: ignore[misc]  # bound now: the loop goes on
