@@ -9,8 +9,8 @@ from typing import Any
 from pytest_rlregress.commands.list.failure_page import page, shown, silent_texts
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.fidelity import has_tests, in_words, marked_tests
-from pytest_rlregress.stack import Stack
-from pytest_rlregress.util.text import on_one_line, wrapped
+from pytest_rlregress.stack import Stack, missing
+from pytest_rlregress.util.text import on_one_line, plural, wrapped
 
 _KEYS = (
     *("id", "title", "seen_on", "seen", "components", "cause", "remedy", "refuted", "subject", "fidelity"),
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
                 for text in _texts(value):
                     print(*wrapped(f"{_WORDS.get(key, key.replace('_', ' '))}: {text}", "  ", "    "), sep="\n")
         print()
-    print(f"{len(chosen)} failures")
+    print(plural(len(chosen), "failure"))
     return 0
 
 
@@ -100,9 +100,12 @@ def _texts(value: Any) -> list[str]:
 def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
     folder = failure.folder
     tested = has_tests(folder)
+    absent = missing(failure.components)
     found = {key: getattr(failure, key) for key in _KEYS}
+    has_sides = (failure.subject or failure.signatures) and tested
     found["fidelity_of_tests"] = marked_tests(folder, failure.id)
     return found | {
         "tested": tested,
-        "expected_here": failure.expects(None, stack) if (failure.subject or failure.signatures) and tested else None,
+        "expected_here": None if absent or not has_sides else failure.expects(None, stack),
+        "not_installed_here": ", ".join(sorted(absent)) or None,
     }

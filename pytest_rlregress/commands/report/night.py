@@ -92,7 +92,7 @@ class Night:
         for platform in self.platforms:
             if not platform.runs:
                 others[platform.name] = Unchecked("it did not run", (f"a run on {platform.name}",))
-            elif platform.last is None:
+            elif platform.last is None and not platform.changes:
                 others[platform.name] = Unchecked("its first night: nothing to compare with yet")
             elif platform.is_silent:
                 others[platform.name] = Unchecked("no test ran", (f"a run on {platform.name}",))

@@ -147,7 +147,7 @@ def _close_gate(found: Night | RunComparison, options: argparse.Namespace) -> in
     result = coverage.judge([change for change in found.changes if change.trips])
     said = {
         Result.FINDINGS: "closed, something got worse and repeats",
-        Result.PARTIAL: "open for what was compared, and not everything that should have run did",
+        Result.PARTIAL: "open for what was compared, and not all that should have run did",
         Result.UNCHECKED: "not judged, nothing was compared",
         Result.CLEAN: "open",
     }[result]
