@@ -169,7 +169,9 @@ def ways_to_fit(run: PlannedRun, training: Training, left: int) -> tuple[str, st
         return run.keys.model, f"# a smaller model: none of {SIZES[0][0]}B and more fits on cards of this size"
     key = found[0][0]
     first, *others = (text for _, text in found)
-    return key, "\n".join([*filter(None, [recompute]), first, *(f"# or: {other}" for other in others[:3])])
+    return key, "\n".join(
+        [*filter(None, [recompute]), first, *(f"# or: {other.removeprefix('# ')}" for other in others[:3])]
+    )
 
 
 def _changes(run: PlannedRun, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
