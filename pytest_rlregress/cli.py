@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                 own, behind = arguments[:at], arguments[at + 1 :]
         else:
             commands.add_parser(name, help=summary)
+    if arguments and (meant := get_close_matches(arguments[0], COMMANDS, 1)) and arguments[0] not in COMMANDS:
+        parser.error(f"no command {arguments[0]!r}: did you mean {meant[0]}? Commands: {', '.join(COMMANDS)}")
     # argparse lets the words of a command end where its options begin: those after them come back as rest.
     options, rest = parser.parse_known_args(own)
     if options.command is None:
@@ -115,7 +118,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.exit(2)
     words = [word for word in rest if word != "--"]
     if words and (not hasattr(options, "words") or any(word.startswith("-") for word in words)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        of_command = commands.choices.get(options.command, parser)
+        of_command.error(f"unrecognized arguments: {' '.join(rest)}")
     if words:
         options.words += words
     options.arguments = arguments
@@ -132,7 +136,8 @@ def _run(arguments: list[str]) -> int:
             options.scenarios = _scenarios_here()
         return int(options.run(options))
     except CatalogueError as error:
-        print(f"rlregress: {error}", file=sys.stderr)
+        said = str(error)
+        print(said if said.startswith("rlregress ") else f"rlregress: {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as end:
         print(f"rlregress {options.command}: {str(end) or 'interrupted'}", file=sys.stderr)

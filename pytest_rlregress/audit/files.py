@@ -87,6 +87,11 @@ def open_batch(path: Path) -> BatchFile:
             f"imported or called, and it is not read. Where that is your own, leave that column out, or {_TENSORS_ONLY}"
         ) from refused
     except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] == "torch":
+            raise BatchError(
+                f"its tensors cannot be read: torch isn't installed here ({error}): pip install torch, or run it "
+                "in the trainer's environment"
+            ) from error
         raise BatchError(f"{error.name} is not installed here: pip install {error.name}") from error
     except _ERRORS as error:
         why = str(error) or type(error).__name__
@@ -187,31 +192,26 @@ def _read_parquet(path: Path, size: int) -> dict[str, list[Any]]:
     if max(claimed, said.num_rows * said.num_columns) > _EXPANDED * size + _SMALL:
         raise ValueError(f"it says that it has {said.num_rows:,} rows and {claimed:,} bytes, and it has {size:,}")
     table = file.read()
-    return _tensors_of({name: table.column(name).to_pylist() for name in table.column_names})
+    return _check_plain({name: table.column(name).to_pylist() for name in table.column_names})
 
 
 def _read_lines(path: Path) -> dict[str, Any]:
     # At "\n" alone: a text may have other characters that split lines, such as U+2028.
-    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    rows = [json.loads(line) for line in lines]
-    return _tensors_of({name: [row.get(name) for row in rows] for name in rows[0]})
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    names = dict.fromkeys(name for row in rows for name in row.keys())  # noqa: SIM118  # a list has no keys
+    return _check_plain({name: [row.get(name) for row in rows] for name in names})
 
 
-def _tensors_of(columns: dict[str, list[Any]]) -> dict[str, Any]:
-    """Return columns with numbers as tensors."""
-    import torch
+def _check_plain(columns: dict[str, list[Any]]) -> dict[str, Any]:
+    """Return the columns of a logged rollout as they are: texts and numbers, which need no torch.
 
-    found: dict[str, Any] = {}
+    Raises:
+        BatchError: One is of tokens.
+    """
     for name, values in columns.items():
-        kinds = {type(value) for value in values}
-        if kinds and kinds <= {int, float, bool, type(None)}:
-            numbers = [math.nan if value is None else value for value in values]
-            found[name] = torch.tensor(numbers, dtype=None if kinds == {int} else torch.float64)
-        elif list in kinds and name in _OF_TOKENS:
+        if name in _OF_TOKENS and any(isinstance(value, list) for value in values):
             raise BatchError(f"its column {name} has a list for each row, without padding: pad it, and {_TENSORS_ONLY}")
-        else:
-            found[name] = values
-    return found
+    return columns
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from pytest_rlregress.audit.batch import BatchError, TokenRows, name_of
 from pytest_rlregress.audit.findings import SHOWN, Finding, Place
 from pytest_rlregress.audit.whole import Audit
+from pytest_rlregress.util.coverage import Unchecked
 
 _COLUMNS = ("old_log_probs", "rollout_log_probs")
 
@@ -66,7 +67,7 @@ def add(audit: Audit, rows: Sequence[SampledRow], directory: Path, temperature: 
     if not columns or not whole:
         no_columns = "there are no log-probabilities of tokens that are trained on"
         not_whole = f"each of {len(rows)} rows has tokens in its response that are not trained on"
-        audit.unchecked["gap"] = not_whole if columns else no_columns
+        audit.unchecked["gap"] = Unchecked(not_whole if columns else no_columns)
         return
     model = _load(directory, rows, name_of(audit.names, "input_ids", "responses"))
     compared = [_compare(audit.names[name], name, whole, model, temperature) for name in columns]

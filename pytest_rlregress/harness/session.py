@@ -209,7 +209,8 @@ class Session:
         """Without a path on the command line, run the shipped scenarios and the user's, if there is a stack."""
         source, sources = self._config.args_source, pytest.Config.ArgsSource
         if source != sources.ARGS:
-            if len(stack.missing(_JUDGED)) == len(_JUDGED):
+            needs_none = self.chosen and not any(failure.components for failure in self.chosen)
+            if not needs_none and len(stack.missing(_JUDGED)) == len(_JUDGED):
                 raise pytest.UsageError(
                     f"nothing to judge in this environment: {sys.executable} has neither {' nor '.join(_JUDGED)}. "
                     "Is it the one you train in?"

@@ -60,16 +60,6 @@ def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
     return [line for part in text.splitlines() for line in wrap(part)]
 
 
-def checked_lines(checked: Iterable[str], not_checked: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the last lines of a report: what was checked, and by reason what was not, given as (check, reason)."""
-    by_reason: dict[str, list[str]] = {}
-    for check, why in sorted(not_checked, key=lambda pair: (pair[1], pair[0])):
-        by_reason.setdefault(why, []).append(check)
-    lines = [f"checked: {', '.join(checked) or 'nothing'}"]
-    lines += [f"not checked: {', '.join(dict.fromkeys(checks))}: {why}" for why, checks in by_reason.items()]
-    return [part for line in lines for part in wrapped(line, rest="  ")]
-
-
 def code_span(text: str) -> str:
     """Write a text as Markdown's code, whatever backticks it has; GitHub makes no link, mention or formula of it."""
     fence, space = "`" * (_backticks(text) + 1), " " * ("`" in (text[:1], text[-1:]))

@@ -13,7 +13,10 @@ from typing import Any
 import yaml
 
 from pytest_rlregress.commands.preflight.trainers import TRAINERS, Schema, TrainerKeys
+from pytest_rlregress.commands.preflight.versions import is_installed, requires_only, specifier_contains
 from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.stack import Stack
+from pytest_rlregress.util.coverage import Unchecked as Unchecked
 from pytest_rlregress.util.files import read_regular
 from pytest_rlregress.util.nested import walk
 
@@ -112,6 +115,18 @@ class PlannedRun:
         """The trainer's names for what rules ask for."""
         return TRAINERS[self.trainer]
 
+    def is_release(self, package: str, specifier: str) -> bool | None:
+        """Return whether a package of the run is of these releases; None if that isn't known here.
+
+        The trainer's own release is the one whose keys are compared. Of other packages it is what is installed, where
+        that is the run's, else what the trainer's extra of that name requires.
+        """
+        if self.schema.source.startswith(f"{package} ") and self.schema.complete:
+            return specifier_contains(specifier, self.schema.source.partition(" ")[2])
+        if not self.packages_unknown:
+            return Stack.installed().satisfies(package, specifier) if is_installed(package) else None
+        return requires_only(self.trainer, package, specifier)
+
     @property
     def title(self) -> str:
         """What was read: the files, or the program of the command."""
@@ -192,18 +207,6 @@ class PlannedRun:
         if self.trainer != "prime-rl":
             return f"{name}: {value}"
         return f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
-
-
-@dataclass(frozen=True)
-class Unchecked:
-    """Why a rule could not check something.
-
-    Attributes:
-        missing: The keys and options of which a value would let it be checked.
-    """
-
-    why: str
-    missing: tuple[str, ...] = ()
 
 
 def not_known(*keys: str) -> Unchecked:

@@ -1,4 +1,4 @@
-"""Every scenario's test says where its act begins, so that what fails before it is no verdict about the failure."""
+"""Every scenario's test says where its act begins, so that what fails before it gives no verdict."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from installed import TESTS
 from pytest_rlregress import remedies
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.preflight import preflight_command
+from pytest_rlregress.commands.preflight.config import PlannedRun
 from pytest_rlregress.commands.preflight.rules import OWN, RULES
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.hardware import Gpu, Machine
@@ -35,6 +36,12 @@ V5, TWO_CARDS, OFFLOAD, GSPO, SDPA, MEGATRON = WORKING
 def environment(monkeypatch):
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "DATA", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def old_engine(monkeypatch):
+    """A run whose vLLM is older than what a rule asks for."""
+    monkeypatch.setattr(PlannedRun, "is_release", lambda run, package, specifier: package != "vllm")
 
 
 @pytest.fixture
@@ -87,7 +94,7 @@ WRONG_EDITS = [  # file, what it says, what somebody writes instead, failure, wh
         "max-tokens-overflow",
         "max_response_length: 1024",
     ),
-    (GSPO, "gpu_memory_utilization: 0.4", "gpu_memory_utilization: 0.99", "gpu-memory-utilization", "utilization: 0.5"),
+    (GSPO, "gpu_memory_utilization: 0.4", "gpu_memory_utilization: 0.99", "gpu-memory-utilization", "utilization: 0.7"),
     (GSPO, "per_node: 1", "per_node: ${oc.env:ARNOLD_WORKER_GPU}", "empty-env-in-config", "ARNOLD_WORKER_GPU"),
     (GSPO, "/data/aime-2024/data/", "D:\\data\\", "windows-path-in-wsl", "/mnt/d/data/aime-2024.parquet"),
 ]
@@ -152,7 +159,7 @@ def test_override_fixes_a_command(preflight):
     assert preflight("data.max_response_length=4096", "--hw=rtx-5070-ti", *wrong)[0] == 0
 
 
-def test_reads_variables_set_in_the_command(preflight):
+def test_reads_variables_set_in_the_command(preflight, old_engine):
     variable = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     (finding,) = preflight("--hw=rtx-5070-ti", "--", "env", variable, *command_of(TOY))[1]["findings"]
     assert (finding["failure"], finding["argument"]) == ("expandable-segments", variable)
@@ -322,7 +329,7 @@ def test_asks_for_an_unknown_prompt_length(preflight, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
-def test_finds_expandable_segments_in_the_environment(preflight, monkeypatch, name):
+def test_finds_expandable_segments_in_the_environment(preflight, monkeypatch, old_engine, name):
     monkeypatch.setenv(name, "expandable_segments:True")
     _, report = preflight(CONFIGS / GSPO, "--hw=h200")
     (finding,) = report["findings"]
@@ -332,7 +339,16 @@ def test_finds_expandable_segments_in_the_environment(preflight, monkeypatch, na
     assert preflight(CONFIGS / GSPO, "--hw=h200")[0] == 0
 
 
-def test_finds_expandable_segments_for_the_workers(preflight):
+@pytest.mark.parametrize(("is_newer", "code"), [(True, 0), (None, 3)])
+def test_expandable_segments_are_a_finding_of_old_engines_only(preflight, monkeypatch, is_newer, code):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    monkeypatch.setattr(PlannedRun, "is_release", lambda run, package, specifier: is_newer)
+    found, report = preflight(CONFIGS / GSPO, "--hw=h200")
+    assert (found, report["findings"]) == (code, [])
+    assert ("--installed" in report["missing"]) == (is_newer is None)
+
+
+def test_finds_expandable_segments_for_the_workers(preflight, old_engine):
     argument = "+ray_kwargs.ray_init.runtime_env.env_vars.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     _, report = preflight(CONFIGS / GSPO, argument, "--hw=h200")
     (finding,) = report["findings"]
