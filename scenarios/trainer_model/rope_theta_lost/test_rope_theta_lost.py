@@ -68,8 +68,8 @@ def check_old_keys(published, rope_theta, rope_scaling):
 @pytest.mark.reproduces("rope-theta-lost")
 @EACH
 def test_asked_for_by_its_old_name(name, tmp_path):
-    config = loaded(PUBLISHED[name] | SIZES, tmp_path)
     with act():
+        config = loaded(PUBLISHED[name] | SIZES, tmp_path)
         check_old_keys(PUBLISHED[name], getattr(config, "rope_theta", 10000.0), getattr(config, "rope_scaling", None))
 
 
