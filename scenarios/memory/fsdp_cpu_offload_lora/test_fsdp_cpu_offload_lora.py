@@ -104,7 +104,7 @@ def check_step(tiny_qwen, lora, mesh, policy):
     model = shard(build_on_meta(tiny_qwen, lora), mesh, policy)
     with act():
         model.to_empty(device="cpu")
-        set_model_state_dict(model, weights, options=options)
+        set_model_state_dict(model, dict(weights), options=options)  # which changes the dict
         give_buffers(model, buffers, mesh.device_type)
         found = take_step(model, mesh.device_type)
     plain.to(mesh.device_type)
