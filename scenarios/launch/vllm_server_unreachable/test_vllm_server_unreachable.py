@@ -23,7 +23,7 @@ def connect(monkeypatch):
     try:
         from trl.generation.vllm_client import VLLMClient
     except ImportError:
-        from trl.extras.vllm_client import VLLMClient  # TRL before 0.27
+        from trl.extras.vllm_client import VLLMClient  # TRL before 0.28
 
     for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
