@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,20 +23,20 @@ class FrontDoor:
 
 
 @contextmanager
-def answering(statuses: Sequence[int], behind: str = "") -> Iterator[FrontDoor]:
+def answering(statuses: Iterable[int], behind: str = "") -> Iterator[FrontDoor]:
     """Answer the first questions with ``statuses``, then send each on to the server ``behind``.
 
     Without a server behind it answers for one that is up.
     """
 
+    answers = iter(statuses)
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             door.asked.append(self.path)
-            number = len(door.asked) - 1
-            if number >= len(statuses):
-                self.answer(307 if behind else 200)
-            elif statuses[number] != CLOSED:
-                self.answer(statuses[number])
+            status = next(answers, 307 if behind else 200)
+            if status != CLOSED:
+                self.answer(status)
 
         do_POST = do_GET
 
@@ -58,6 +59,14 @@ def answering(statuses: Sequence[int], behind: str = "") -> Iterator[FrontDoor]:
             yield door
         finally:
             server.shutdown()
+
+
+def refuse_past(limit: float) -> Iterator[int]:
+    """Yield 503 until ``limit`` seconds after the first question, and once more after them."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < limit:
+        yield 503
+    yield 503
 
 
 @contextmanager

@@ -15,7 +15,7 @@ replaces("changed", f"{TESTS}.take_back_to_the_host", only="test_offloaded_param
 )
 
 
-@replaces("reproduced", f"{TESTS}.verl_engine", only="test_verl_engine[lora-sync")
+@replaces("reproduced", f"{TESTS}.verl_engine", only="-save")
 def verl_before_its_repair(original, tiny_qwen, lora):
     engine = original(tiny_qwen, lora)
     engine._uses_fsdp2_cpu_offload_policy = False

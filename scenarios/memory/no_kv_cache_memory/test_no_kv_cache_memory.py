@@ -54,6 +54,7 @@ def test_engine_without_room(start, form):
         pass
 
 
+@pytest.mark.hw("cpu")  # TRL's share of a card has room for this model
 @pytest.mark.isolated
 @pytest.mark.reproduces("no-kv-cache-memory")
 @pytest.mark.needs("trl-trainer")

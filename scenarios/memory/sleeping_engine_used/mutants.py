@@ -4,13 +4,13 @@ CORE = "vllm.v1.engine.core.EngineCore"
 EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 
 
-@replaces("reproduced", f"{CORE}.sleep", only="test_request_meets_a_sleeper[running")
+@replaces("reproduced", f"{CORE}.sleep", only="running")
 def sleeps_and_schedules_on(core, level=1, mode="abort"):
     """As vLLM before 0.17."""
     core.model_executor.sleep(level)
 
 
-@replaces("reproduced", f"{CORE}.wake_up", only="test_request_meets_a_sleeper[weights-awake")
+@replaces("reproduced", f"{CORE}.wake_up", only="weights-awake")
 def resumes_with_any_part(original, core, tags=None):
     """As vLLM before 0.24."""
     awake = original(core, tags)
@@ -25,7 +25,7 @@ def refuses_weights_asleep(original, executor, method, *arguments, **options):
     return original(executor, method, *arguments, **options)
 
 
-replaces("changed", f"{CORE}.sleep", only="test_request_meets_a_sleeper[asleep")(fails)
+replaces("changed", f"{CORE}.sleep", only="test_request_meets_a_sleeper")(fails)
 
 
 @replaces("regressed", "vllm.v1.worker.cpu_worker.CPUWorker.wake_up", only="test_update_in_order")
