@@ -7,7 +7,7 @@ def only_the_first(package, engine="vllm", in_functions=False):
     return missing_engine_names(package, engine, in_functions)[:1]
 
 
-@broken(only="is_there[verl")
+@broken(only="every_name")
 def also_in_functions(package, engine="vllm", in_functions=False):
     """List what a setting leads to beside what every run imports."""
     return missing_engine_names(package, engine) + missing_engine_names(package, engine, in_functions=True)
