@@ -22,7 +22,7 @@ FUSION = "gradient_accumulation_fusion"
 def configured_by_engine(folder, override):
     """What verl's engine makes of ``override_transformer_config``, by mbridge."""
     settings = {"vanilla_mbridge": True, "override_transformer_config": override}
-    return configuration_of_engine(folder, dtype="float32", **settings)
+    return configuration_of_engine(folder, **settings)
 
 
 def configured_without_bridge(folder, override):
@@ -40,7 +40,7 @@ def configured_without_bridge(folder, override):
     model.architectures = ["Qwen2ForCausalLM"]
     with one_rank() as parallel_state:
         parallel_state.initialize_model_parallel()
-        return hf_to_mcore_config(model, torch.float32, **override)
+        return hf_to_mcore_config(model, torch.bfloat16, **override)
 
 
 CONFIGURED = {
@@ -77,7 +77,7 @@ def build(config, spec):
     from megatron.core.models.gpt import GPTModel
 
     config.use_cpu_initialization = True
-    return GPTModel(config, spec, 16, 32, position_embedding_type="learned_absolute")
+    return GPTModel(config, spec, 16, 32, position_embedding_type="learned_absolute").bfloat16()
 
 
 @pytest.mark.reproduces("apex-missing")

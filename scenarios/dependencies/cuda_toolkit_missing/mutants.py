@@ -15,9 +15,13 @@ def asks_for_cuda_home(home=None, cuda=None):
     return missing_cuda_toolkit(home, cuda) and "Set CUDA_HOME."
 
 
-replaces("absent", "torch.utils.cpp_extension._join_cuda_home", only="setup_of")(
-    lambda *paths: str(Path("/usr", *paths))
-)
+@replaces("absent", "torch.utils.cpp_extension._join_cuda_home", only="setup_of")
+def takes_the_system_for_a_toolkit(*paths):
+    from torch.utils import cpp_extension
+
+    return str(Path(cpp_extension.CUDA_HOME or "/usr", *paths))
+
+
 replaces("changed", "torch.utils.cpp_extension._join_cuda_home", only="setup_of")(
     failing(PermissionError("/usr/local/cuda/lib64"))
 )

@@ -1,4 +1,4 @@
-from mutants import broken, failing, replaces
+from mutants import broken, failing, mutant, replaces
 from pytest_rlregress.remedies.torch_build import missing_kernels
 
 
@@ -14,8 +14,14 @@ def nothing_is_missing(capability, arch_list=None):
     return None
 
 
-replaces("absent", "torch.cuda._check_capability", only="workstation")(lambda: None)
-replaces("absent", "torch.cuda._check_cubins", only="nothing")(lambda: None)
+@mutant("absent", only="workstation")
+def wheels_for_every_card(monkeypatch):
+    from pytest_rlregress.scenarios.dependencies.no_kernel_for_card import test_no_kernel_for_card as tests
+
+    every = "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
+    monkeypatch.setattr(tests, "WHEELS", dict.fromkeys(tests.WHEELS, every))
+
+
 replaces("changed", "torch.cuda._check_capability", only="workstation")(
     failing(RuntimeError("CUDA driver version is insufficient for CUDA runtime version"))
 )

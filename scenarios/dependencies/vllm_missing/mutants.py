@@ -18,7 +18,10 @@ def nothing_is_missing(setting):
 def verl_falls_back(original, *arguments):
     from verl.workers.rollout.base import BaseRollout
 
-    return BaseRollout
+    try:
+        return original(*arguments)
+    except ValueError:  # there is no vLLM
+        return BaseRollout
 
 
 replaces("changed", "verl.workers.rollout.base.get_rollout_class", only="verl_rollout")(
