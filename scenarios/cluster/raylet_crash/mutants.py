@@ -15,7 +15,8 @@ def any_mention_of_a_raylet(original, path):
         yield block.replace(b"Some common causes include: the raylet crashed by SIGSEGV", b"Raylet is dead! Exiting")
 
 
-@mutant("absent", only="live-runner")
+# The guards come first, and end the runner's raylet.
+@mutant("absent", only="live-driver")
 def raylets_live(monkeypatch):
     """A raylet that survives what it is sent."""
     from pytest_rlregress.scenarios.cluster.raylet_crash import test_raylet_crash as scenario
@@ -24,4 +25,4 @@ def raylets_live(monkeypatch):
     monkeypatch.setattr(scenario, "SECONDS", 1)
 
 
-replaces("changed", "ray.get", only="function-runner")(failing(TimeoutError("no answer")))
+replaces("changed", "ray.get", only="function-driver")(failing(TimeoutError("no answer")))
