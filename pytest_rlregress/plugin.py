@@ -97,6 +97,7 @@ class Hooks:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        self._exit_code: int | None = None
 
     def open(self) -> None:
         """Open the session, and register what reports of it: once a run, and not in each of its processes."""
@@ -237,7 +238,9 @@ class Hooks:
         from pytest_rlregress.harness.items import find
 
         test = find(item)
-        return (yield from watch_act(item, test.components)) if test and test.reproduces else (yield)
+        if test is None or test.side is None:
+            return (yield)
+        return (yield from watch_act(item, test.components if test.reproduces else None))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -257,17 +260,23 @@ class Hooks:
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         """All children have ended when other plugins look at the end of the loop, as coverage does."""
         result = yield
-        self.pytest_sessionfinish()
+        self._close()
         return result
 
-    def pytest_keyboard_interrupt(self) -> None:
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Ctrl-C, SIGTERM or ``pytest.exit()``."""
+        self._exit_code = getattr(excinfo.value, "exit_code", None)
         if "_protocol" in vars(self):
             self._protocol.interrupt()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        """Nothing survives the session, even if a report cannot be written."""
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Nothing survives the session, even if a report cannot be written; the exit code names the signal."""
+        if self._exit_code is not None:
+            session.exitstatus = self._exit_code
+        self._close()
+
+    def _close(self) -> None:
         if "_protocol" in vars(self):
             self._protocol.close()
 
@@ -284,7 +293,10 @@ class Hooks:
     def _protocol(self) -> Protocol:
         from pytest_rlregress.harness.protocol import Protocol
 
-        return Protocol(self._config, _session(self._config))
+        protocol = Protocol(self._config, _session(self._config))
+        # A run that is interrupted while it starts, as xdist's workers do, has no end of its session.
+        self._config.add_cleanup(protocol.close)
+        return protocol
 
 
 def _session(config: pytest.Config) -> Session:

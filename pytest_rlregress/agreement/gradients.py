@@ -69,8 +69,10 @@ def gradient_of(loss: PerToken, expected: str | PerToken, batch: PolicyBatch | N
 
         log_probs = part.log_probs.detach().clone().requires_grad_()
         value = loss(replace(part, log_probs=log_probs))
-        assert value.requires_grad, "the loss does not depend on the log-probabilities: its gradient is zero"
-        assert torch.isfinite(value), f"the loss is {value.item()}"
+        if not value.requires_grad:
+            raise AssertionError("the loss does not depend on the log-probabilities: its gradient is zero")
+        if not torch.isfinite(value):
+            raise AssertionError(f"the loss is {value.item()}")
         (found,) = torch.autograd.grad(value, log_probs, allow_unused=True)
         return torch.zeros_like(log_probs) if found is None else found
 
@@ -111,7 +113,8 @@ def _checked(
         what, function, batch or drawn_batch(), tuple(name for name in CHANGES if name not in left_out)
     )
     said = checked.difference(function(checked.on_policy), expected(checked.on_policy), "the closed form's")
-    assert not said, f"at learning rate 0 {said}" if what == "gradient" else said
+    if said:
+        raise AssertionError(f"at learning rate 0 {said}" if what == "gradient" else said)
     return checked
 
 
@@ -143,7 +146,8 @@ class Invariance:
         """
         __tracebackhide__ = True
         said = [sentence for name in names or self.applicable if (sentence := self.change(name))]
-        assert not said, "; ".join(said)
+        if said:
+            raise AssertionError("; ".join(said))
 
     def change(self, name: str) -> str:
         """Return the sentence with which ``unchanged_by`` would fail, "" if it would not."""
@@ -184,7 +188,8 @@ class Invariance:
             exact = self.function(batch.with_floats(torch.Tensor.double)).double()
             if exact.any():
                 floor = max(floor, float((self.function(batch) - exact).abs().max() / exact.abs().max()))
-        assert floor < step**0.5, f"the {self.what} is {floor:.2g} off in float32: it is not computed in float32"
+        if not floor < step**0.5:
+            raise AssertionError(f"the {self.what} is {floor:.2g} off in float32: it is not computed in float32")
         return floor
 
     def difference(self, found: torch.Tensor, wanted: torch.Tensor, whose: str) -> str:
@@ -218,6 +223,7 @@ class Invariance:
         for origin in origins:
             found = self.function(replace(taken(batch, origin), parts=len(origins))).double()
             inside = origin >= 0
-            assert not found[~inside].any(), f"the {self.what} of padding is {found[~inside].abs().max():.3g}"
+            if found[~inside].any():
+                raise AssertionError(f"the {self.what} of padding is {found[~inside].abs().max():.3g}")
             whole = whole.index_add(0, origin[inside], found[inside])
         return whole.reshape(self.batch.mask.shape)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.audit.findings import Finding, found_rows
+from pytest_rlregress.util.coverage import Unchecked
 from pytest_rlregress.util.text import plural
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ NAMES: dict[str, tuple[str, ...]] = {
     "returns": ("returns",),
     "values": ("values",),
     "uid": ("uid",),
+    "texts": ("output", "completion"),
 }
+#: Columns that say what a row was worth.
+REWARDS = frozenset({"token_level_scores", "token_level_rewards", "rewards", "advantages"})
 LOG_PROBS = ("old_log_probs", "rollout_log_probs", "ref_log_prob")
 #: Columns of one number for each token of the response.
 OF_RESPONSES = (*LOG_PROBS, "token_level_scores", "token_level_rewards", "returns", "values")
@@ -82,6 +86,12 @@ def find_columns(columns: Mapping[str, Any], mapped: Mapping[str, str]) -> tuple
         raise BatchError("it has no rows")
     if has_tokens(found):
         needs_masks(found, columns)
+    elif not REWARDS & found.keys():
+        names = ", ".join(column for name in sorted(REWARDS) for column in NAMES[name])
+        raise BatchError(
+            f"it has no tokens and no rewards: is it a data set? A batch or a logged rollout has one of {names}. It "
+            f"has {_list(columns)}; --map rewards=COLUMN names a column of rewards"
+        )
     return found, counts[least]
 
 
@@ -95,9 +105,9 @@ def has_tokens(names: Collection[str]) -> bool:
     return bool({"input_ids", "responses", "response_mask", "completion_mask", "attention_mask"} & {*names})
 
 
-def list_none(*names: str) -> str:
+def list_none(*names: str) -> Unchecked:
     """Say that a batch has none of these columns, by all of their names."""
-    return f"there is none of {', '.join(column for name in names for column in NAMES[name])}"
+    return Unchecked(f"there is none of {', '.join(column for name in names for column in NAMES[name])}")
 
 
 def _list(columns: Iterable[str], most: int = 20) -> str:
@@ -184,7 +194,7 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str], start: int =
     parts = {
         name: _check_kind(name, names[name], value)
         for name, value in values.items()
-        if name != "uid" and not isinstance(value, list)
+        if name not in ("uid", "texts") and not isinstance(value, list)
     }
     if "completion_mask" in parts:  # TRL: padding and end, of the completion alone; what tools said is apart
         completion = parts.pop("completion_mask").bool()

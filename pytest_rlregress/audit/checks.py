@@ -19,7 +19,7 @@ _ONE_PERCENT = 0.01
 #: As many zeros in a row, or a whole response of them: a model that is as sure as that of so many tokens is rare.
 _ZEROS = 16
 #: Rows with fewer tokens than that are too short to tell a shift from chance.
-_SHIFT_TOKENS = 8
+SHIFT_TOKENS = 8
 
 
 def ids_are_ids(ids: torch.Tensor, attended: torch.Tensor, column: str = "input_ids") -> list[Finding]:
@@ -164,6 +164,11 @@ def gaps(one: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> tuple[to
     return difference.sum(dim=1), mask.sum(dim=1)
 
 
+def are_enough_to_shift(mask: torch.Tensor) -> bool:
+    """Return whether a row has enough tokens beside each other to tell a shift from chance."""
+    return bool(((mask[:, 1:] & mask[:, :-1]).sum(dim=1) >= SHIFT_TOKENS).any())
+
+
 def shifted(
     log_probs: torch.Tensor, other: torch.Tensor, mask: torch.Tensor, column: str, other_column: str
 ) -> list[Finding]:
@@ -177,7 +182,7 @@ def shifted(
     early, _ = gaps(log_probs[:, :-1], other[:, 1:], both)
     mean = here / count.clamp(min=1)
     found = []
-    enough = (pairs >= _SHIFT_TOKENS) & (mean > 1e-3)
+    enough = (pairs >= SHIFT_TOKENS) & (mean > 1e-3)
     for sums, direction, beside in ((late, "late", "before"), (early, "early", "after")):
         shift = sums / pairs.clamp(min=1)
         rows = (enough & (shift * 4 < mean)).nonzero()[:, 0].tolist()
@@ -185,8 +190,9 @@ def shifted(
             "shifted",
             column,
             rows,
-            f"the numbers stand one token too {direction}: each agrees with {other_column} of the token {beside} it, "
-            "and not of its own",
+            f"the numbers stand one token too {direction} beside those of {other_column}: each agrees with its number "
+            f"of the token {beside} it, and not of its own. Which of the two columns is shifted cannot be seen "
+            "from them",
             "logits at position t are of token t + 1: gather logits[:, :-1] with ids[:, 1:], and cut both to the "
             "response in the same way",
             lambda row, shift=shift: Place(  # type: ignore[misc]  # bound now: the loop goes on

@@ -15,6 +15,7 @@ from typing import Any
 
 from pytest_rlregress.audit import pickles
 from pytest_rlregress.audit.batch import NAMES, BatchError
+from pytest_rlregress.util.files import open_regular
 
 FORMATS = (
     "a DataProto that verl wrote (save_to_disk), a TensorDict or a dict of tensors that torch.save wrote, safetensors, "
@@ -22,6 +23,9 @@ FORMATS = (
 )
 #: What a piece has of the columns that are read; checking takes about as much again.
 PIECE_BYTES = 48 * 2**20
+# A column that was expanded, and a compressed one, are larger than what the file has of them; up to so many times, or
+# so many bytes, that is believed.
+_EXPANDED, _SMALL = 64, 2**26
 _TENSORS_ONLY = "write the tensors alone: torch.save(dict(batch.batch), path)"
 # What torch, zipfile, pickle, pyarrow and json raise for damaged files.
 _ERRORS = (
@@ -63,7 +67,7 @@ def open_batch(path: Path) -> BatchFile:
     try:
         if path.is_dir():
             raise BatchError(f"it is a folder. A batch is one file: {FORMATS}")
-        with path.open("rb") as file:
+        with open(open_regular(path), "rb") as file:
             begin = file.read(16)
             if not begin:
                 raise BatchError(f"it is empty. A batch is {FORMATS}")
@@ -83,19 +87,27 @@ def open_batch(path: Path) -> BatchFile:
             f"imported or called, and it is not read. Where that is your own, leave that column out, or {_TENSORS_ONLY}"
         ) from refused
     except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] == "torch":
+            raise BatchError(
+                f"its tensors cannot be read: torch isn't installed here ({error}): pip install torch, or run it "
+                "in the trainer's environment"
+            ) from error
         raise BatchError(f"{error.name} is not installed here: pip install {error.name}") from error
     except _ERRORS as error:
-        raise BatchError(f"it is cut off, malformed or no batch: {error}. A batch is {FORMATS}") from error
+        why = str(error) or type(error).__name__
+        raise BatchError(f"it is cut off, malformed or no batch: {why}. A batch is {FORMATS}") from error
 
 
 def _open(path: Path, begin: bytes, mapped: mmap.mmap) -> BatchFile:
     if begin[:4] == b"PK\x03\x04":
-        return _batch_of("torch.save", read_archive(path))
+        parts = read_archive(path)
+        pickles.check_nodes(parts, len(mapped))
+        return _batch_of("torch.save", parts, size=len(mapped))
     if begin[:4] == b"PAR1":
-        return _batch_of("parquet", _read_parquet(path))
+        return _batch_of("parquet", _read_parquet(path, len(mapped)))
     if begin[:1] == b"\x80":
         columns, meta = read_proto(mapped)
-        return _batch_of("verl's DataProto", columns, meta)
+        return _batch_of("verl's DataProto", columns, meta, len(mapped))
     if begin[:1] == b"{":
         return _batch_of("JSONL", _read_lines(path))
     if begin[8:9] == b"{":
@@ -103,8 +115,15 @@ def _open(path: Path, begin: bytes, mapped: mmap.mmap) -> BatchFile:
     raise BatchError(f"it is none of the formats that are known. A batch is {FORMATS}")
 
 
-def _batch_of(form: str, parts: Any, meta: Mapping[str, Any] | None = None) -> BatchFile:
-    """Return tensors and lists as columns, and plain values as what holds for the whole batch."""
+def _batch_of(form: str, parts: Any, meta: Mapping[str, Any] | None = None, size: int | None = None) -> BatchFile:
+    """Return tensors and lists as columns, and plain values as what holds for the whole batch.
+
+    Args:
+        form: The program that wrote it.
+        parts: What is in the file.
+        meta: More values for the whole batch.
+        size: Of the file, in bytes, where its tensors may say that they are larger than what it has of them.
+    """
     if not isinstance(parts, dict):
         raise ValueError(f"it has a {type(parts).__name__} where a dict of tensors should be")
     columns: dict[str, Any] = {}
@@ -114,12 +133,25 @@ def _batch_of(form: str, parts: Any, meta: Mapping[str, Any] | None = None) -> B
         if isinstance(value, list | tuple):
             columns[str(name)] = list(value)
         elif hasattr(value, "dim") and value.dim():
+            if size is not None:
+                _check_tensor(str(name), value, size)
             columns[str(name)] = value.detach()
         elif isinstance(value, int | float | str):
             values[str(name)] = value
     if not columns:
         raise ValueError("it has no tensors")
     return BatchFile(form, columns, {**values, **(meta or {})})
+
+
+def _check_tensor(name: str, value: Any, size: int) -> None:
+    """Raise a ValueError for a tensor that isn't dense numbers, or of which the file has next to nothing."""
+    import torch
+
+    if value.is_meta or value.layout != torch.strided or value.is_nested or value.is_quantized:
+        raise ValueError(f"{name} isn't a tensor of plain numbers")
+    claimed = value.numel() * value.element_size()
+    if claimed > _EXPANDED * size + _SMALL:
+        raise ValueError(f"{name} says that it has {claimed:,} bytes, and the file has {size:,}")
 
 
 def read_archive(path: Path) -> Any:
@@ -151,33 +183,35 @@ def read_proto(file: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return {**pickles.plain(columns or {}), **(tensors or {})}, pickles.plain(meta or {})
 
 
-def _read_parquet(path: Path) -> dict[str, list[Any]]:
+def _read_parquet(path: Path, size: int) -> dict[str, list[Any]]:
     import pyarrow.parquet
 
-    table = pyarrow.parquet.ParquetFile(path).read()
-    return _tensors_of({name: table.column(name).to_pylist() for name in table.column_names})
+    file = pyarrow.parquet.ParquetFile(path)
+    said = file.metadata
+    claimed = sum(max(0, said.row_group(at).total_byte_size) for at in range(said.num_row_groups))
+    if max(claimed, said.num_rows * said.num_columns) > _EXPANDED * size + _SMALL:
+        raise ValueError(f"it says that it has {said.num_rows:,} rows and {claimed:,} bytes, and it has {size:,}")
+    table = file.read()
+    return _check_plain({name: table.column(name).to_pylist() for name in table.column_names})
 
 
 def _read_lines(path: Path) -> dict[str, Any]:
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return _tensors_of({name: [row.get(name) for row in rows] for name in rows[0]})
+    # At "\n" alone: a text may have other characters that split lines, such as U+2028.
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    names = dict.fromkeys(name for row in rows for name in row.keys())  # noqa: SIM118  # a list has no keys
+    return _check_plain({name: [row.get(name) for row in rows] for name in names})
 
 
-def _tensors_of(columns: dict[str, list[Any]]) -> dict[str, Any]:
-    """Return columns with numbers as tensors."""
-    import torch
+def _check_plain(columns: dict[str, list[Any]]) -> dict[str, Any]:
+    """Return the columns of a logged rollout as they are: texts and numbers, which need no torch.
 
-    found: dict[str, Any] = {}
+    Raises:
+        BatchError: One is of tokens.
+    """
     for name, values in columns.items():
-        kinds = {type(value) for value in values}
-        if kinds and kinds <= {int, float, bool, type(None)}:
-            numbers = [math.nan if value is None else value for value in values]
-            found[name] = torch.tensor(numbers, dtype=None if kinds == {int} else torch.float64)
-        elif list in kinds and name in _OF_TOKENS:
+        if name in _OF_TOKENS and any(isinstance(value, list) for value in values):
             raise BatchError(f"its column {name} has a list for each row, without padding: pad it, and {_TENSORS_ONLY}")
-        else:
-            found[name] = values
-    return found
+    return columns
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 from pytest_rlregress.audit.findings import Finding, Place, found_rows
 
@@ -12,6 +13,8 @@ from pytest_rlregress.audit.findings import Finding, Place, found_rows
 _BY_CHANCE = 1e-6
 #: Without log-probabilities: as many tokens are not equal by chance.
 _SAME_TOKENS = 16
+#: As many characters of a text, which are some 20 tokens.
+_SAME_CHARACTERS = 80
 
 
 def rows_of(group: Iterable[Hashable]) -> dict[Hashable, list[int]]:
@@ -44,7 +47,11 @@ def group_spread(
     groups: Mapping[Hashable, Sequence[int]], rewards: Sequence[float], column: str = "token_level_scores"
 ) -> list[Finding]:
     """Check that a group's rewards differ: else every advantage in it is 0. Groups of one row aren't looked at."""
-    same = {rows[0]: rows for rows in groups.values() if len(rows) > 1 and len({rewards[row] for row in rows}) == 1}
+    same = {
+        rows[0]: rows
+        for rows in groups.values()
+        if len(rows) > 1 and len({rewards[row] for row in rows}) == 1 and math.isfinite(rewards[rows[0]])
+    }
     return found_rows(
         "group-spread",
         column,
@@ -95,6 +102,48 @@ def duplicates(
         "give each replica and each of the n samples a seed of its own, or none",
         lambda row: Place(row, None, f"the same {lengths[row]} tokens as row {same[row]}"),
     )
+
+
+def duplicate_texts(
+    groups: Mapping[Hashable, Sequence[int]], texts: Sequence[str], column: str = "output"
+) -> list[Finding]:
+    """No two samples of a group are the same text, but short ones, which may be equal by chance."""
+    same: dict[int, int] = {}
+    for rows in groups.values():
+        first: dict[str, int] = {}
+        for row in rows:
+            before = first.setdefault(texts[row], row)
+            if before != row and len(texts[row].strip()) >= _SAME_CHARACTERS:
+                same[row] = before
+    return found_rows(
+        "duplicate",
+        column,
+        sorted(same),
+        f"the same text as an earlier sample of its prompt, of {_SAME_CHARACTERS} characters or more, which by chance "
+        "does not happen: replicas or samples with equal seeds",
+        "give each replica and each of the n samples a seed of its own, or none",
+        lambda row: Place(row, None, f"the same {len(texts[row])} characters as row {same[row]}"),
+    )
+
+
+def are_numbers(values: Iterable[Any], column: str = "rewards") -> list[Finding]:
+    """Check that the number of each row is one: not NaN, not infinite, not missing, no text."""
+    values = values.tolist() if hasattr(values, "tolist") else list(values)
+    return found_rows(
+        "not-a-number",
+        column,
+        [row for row, value in enumerate(values) if as_number(value) is None],
+        "no finite number: one of them makes every advantage of its group NaN, and the loss of the whole batch",
+        "look at what the reward function returned for these rows, and give such samples a number or leave them out",
+        lambda row: Place(row, None, repr(values[row])[:60]),
+    )
+
+
+def as_number(value: Any) -> float | None:
+    """Return a finite number, or None of anything else."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def _group_of(rows: Sequence[int]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from pytest_rlregress.audit.batch import BatchError, TokenRows, name_of
 from pytest_rlregress.audit.findings import SHOWN, Finding, Place
 from pytest_rlregress.audit.whole import Audit
+from pytest_rlregress.util.coverage import Unchecked
 
 _COLUMNS = ("old_log_probs", "rollout_log_probs")
 
@@ -66,7 +67,7 @@ def add(audit: Audit, rows: Sequence[SampledRow], directory: Path, temperature: 
     if not columns or not whole:
         no_columns = "there are no log-probabilities of tokens that are trained on"
         not_whole = f"each of {len(rows)} rows has tokens in its response that are not trained on"
-        audit.unchecked["gap"] = not_whole if columns else no_columns
+        audit.unchecked["gap"] = Unchecked(not_whole if columns else no_columns)
         return
     model = _load(directory, rows, name_of(audit.names, "input_ids", "responses"))
     compared = [_compare(audit.names[name], name, whole, model, temperature) for name in columns]
@@ -144,7 +145,8 @@ def _load(directory: Path, rows: Sequence[SampledRow], column: str) -> Any:
             "writes it, with the weights as safetensors"
         )
     try:
-        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        # Without trust_remote_code=False transformers asks on standard input whether to run the folder's own code.
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         vocabulary = config.get_text_config().vocab_size
         worst = max(rows, key=lambda row: max(row.ids))
         if max(worst.ids) >= vocabulary:
@@ -152,7 +154,9 @@ def _load(directory: Path, rows: Sequence[SampledRow], column: str) -> Any:
                 f"--model {directory}: its vocabulary has {vocabulary:,} ids, and {column} has the id {max(worst.ids)} "
                 f"in row {worst.row}: it is not the model that sampled this batch"
             )
-        model = AutoModelForCausalLM.from_pretrained(directory, local_files_only=True, use_safetensors=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False, use_safetensors=True
+        )
     except (OSError, ValueError, KeyError, RuntimeError, AttributeError) as error:
         raise BatchError(f"--model {directory}: transformers cannot load it: {error}") from error
     return model.float().eval()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import pickle
-from typing import Any
+import struct
+from typing import Any, ClassVar
 
 _NUMBERS = {
     "b1": "bool", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64",
     "u1": "uint8", "f2": "float16", "f4": "float32", "f8": "float64",
 }  # fmt: skip
+_INSIDE_ITSELF = 2**63  # more than any file can hold
 _CORES = ("numpy.core", "numpy._core")  # numpy 1, numpy 2
 _SCALAR = {f"{core}.multiarray.scalar" for core in _CORES}
 _FROM_BUFFER = {f"{core}.numeric._frombuffer" for core in _CORES}
@@ -52,6 +54,16 @@ class _Reader(pickle._Unpickler):
         super().__init__(file)
         self._names = names
 
+    def load_bytearray8(self: Any) -> None:
+        """Read a bytearray: Python makes room for as many bytes as the file says it has, before it looks."""
+        (size,) = struct.unpack("<Q", self.read(8))
+        data = self.read(size)
+        if len(data) != size:
+            raise ValueError(f"it says that {size:,} bytes follow, and it has {len(data):,}")
+        self.append(bytearray(data))
+
+    dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch, 0x96: load_bytearray8}
+
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
         if full not in self._names:
@@ -72,10 +84,38 @@ def read_state(file: Any, name: str) -> Any:
     Raises:
         RefusedName: The pickle names something else, numpy's arrays excepted; nothing of that was imported or called.
     """
+    begin = file.tell()
     found = _Reader(file, {name, *_OF_NUMPY}).load()
+    check_nodes(found, file.tell() - begin)
     if not isinstance(found, Inert) or found.name != name:
         raise ValueError(f"it is a pickle of a {type(found).__name__}")
     return found.state
+
+
+def check_nodes(value: Any, most: int) -> None:
+    """Raise a ValueError if there is more in a value than a file of so many bytes can hold.
+
+    What a pickle names a second time takes two bytes there, and may be a list of lists of lists of such names.
+    """
+    counts: dict[int, int] = {}
+    if _count_nodes(value, counts) > most:
+        raise ValueError("it holds itself, or more than a file of its size can hold: lists of the same lists")
+
+
+def _count_nodes(value: Any, counts: dict[int, int]) -> int:
+    """Count what is in a value, each time that it is there."""
+    if isinstance(value, dict):
+        inside = [*value, *value.values()]
+    elif isinstance(value, list | tuple | set | frozenset):
+        inside = [*value]
+    else:
+        inside = [part for part in (getattr(value, "__dict__", None),) if isinstance(part, dict) and part]
+    if not inside:
+        return 1
+    if id(value) not in counts:
+        counts[id(value)] = _INSIDE_ITSELF
+        counts[id(value)] = 1 + sum(_count_nodes(one, counts) for one in inside)
+    return counts[id(value)]
 
 
 def plain(values: dict[Any, Any]) -> dict[Any, Any]:
@@ -109,6 +149,9 @@ def _values(dtype: Inert, data: bytes, count: int) -> Any:
     import torch
 
     code = str(dtype.arguments[0])
+    width = 4 * int(code[1:]) if code.startswith("U") else int(code[1:])
+    if count * width != len(data) or (count and not width):
+        raise ValueError(f"a numpy array of {count:,} values has {len(data):,} bytes")
     if dtype.state[1] == ">" or dtype.name != "numpy.dtype":
         raise ValueError("it has a numpy array in big-endian order")
     if code in _NUMBERS:
@@ -116,5 +159,4 @@ def _values(dtype: Inert, data: bytes, count: int) -> Any:
         return torch.frombuffer(bytearray(data), dtype=kind, count=count) if count else torch.empty(0, dtype=kind)
     if not code.startswith("U"):
         raise ValueError(f"it has a numpy array of the dtype {code}")
-    width = 4 * int(code[1:])
     return [data[at * width : (at + 1) * width].decode("utf-32-le").rstrip("\0") for at in range(count)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlregress.audit import checks
 from pytest_rlregress.audit.batch import TokenRows
 from pytest_rlregress.audit.findings import Finding, Place
+from pytest_rlregress.audit.group_checks import as_number
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +33,7 @@ class SeenRows:
         rewards: Of each row, with the column that they are of; none where there is no such column.
         samples: Of each row, what is the same for the same tokens.
         lengths: Tokens of each response.
+        texts: The response of each row as text; none where there is no such column.
         log_probs: Their sum for each row; none where there is no such column.
         gap: Sum of |difference| between the trainer's log-probabilities and the engine's, over ``tokens`` trained ones.
         apart: The same one token apart, over ``pairs``.
@@ -44,6 +46,7 @@ class SeenRows:
     reward_column: str = ""
     samples: list[Hashable] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     gap: float = 0.0
     tokens: int = 0
@@ -56,6 +59,8 @@ class SeenRows:
         """Keep what is needed of these rows."""
         self._add_groups(rows, values)
         self._add_rewards(rows, values)
+        if isinstance(texts := values.get("texts"), list):
+            self.texts += map(str, texts)
         if rows is not None:
             self._add_samples(rows)
             self._add_gap(rows)
@@ -85,10 +90,14 @@ class SeenRows:
 
     def _add_rewards(self, rows: TokenRows | None, values: Mapping[str, Any]) -> None:
         columns = values if rows is None else rows.columns
-        name = next((name for name in _REWARDS if name in columns and hasattr(columns[name], "dim")), None)
+        name = next((name for name in _REWARDS if name in columns), None)
         if name is None:
             return
         value, self.reward_column = columns[name], self.names[name]
+        if isinstance(value, list):
+            numbers = map(as_number, value)
+            self.rewards += [math.nan if number is None else number for number in numbers]
+            return
         if rows is not None and value.shape == rows.mask.shape:
             value = value.masked_fill(~rows.mask, 0)
         if value.dim() == 2:
@@ -142,7 +151,8 @@ def _before_response(rows: TokenRows) -> torch.Tensor:
     """Find what is before the first trained token, where columns are of prompt and response together, as OpenRLHF's."""
     import torch
 
-    assert rows.ids is not None
+    if rows.ids is None:
+        return torch.zeros_like(rows.mask)
     if "prompts" in rows.columns or rows.mask.shape[1] < rows.ids.shape[1] - 1:
         return torch.zeros_like(rows.mask)
     return rows.mask.cumsum(dim=1) == 0

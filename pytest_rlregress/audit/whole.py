@@ -9,6 +9,7 @@ from pytest_rlregress.audit import checks, group_checks
 from pytest_rlregress.audit.batch import (
     LOG_PROBS,
     OF_RESPONSES,
+    REWARDS,
     TokenRows,
     find_columns,
     has_tokens,
@@ -18,6 +19,7 @@ from pytest_rlregress.audit.batch import (
 )
 from pytest_rlregress.audit.findings import Finding, join_findings
 from pytest_rlregress.audit.seen import SeenRows
+from pytest_rlregress.util.coverage import Unchecked
 
 _TOKEN_CHECKS = {
     "lengths": "every column has one number for each token of the response",
@@ -40,7 +42,9 @@ CHECKS = _TOKEN_CHECKS | {
 #: The check that --model adds.
 MODEL_CHECK = {"gap": "with --model: the log-probabilities are the model's, but for rounding"}
 #: A check's findings, or why it cannot be made.
-Result = list[Finding] | str
+Result = list[Finding] | Unchecked
+_NO_GROUPS = Unchecked("there are no groups")
+_NO_TOKENS = Unchecked("there are no tokens in it", ("a batch with tokens, as docs/audit.md dumps it",))
 
 
 def _check_tokens(rows: TokenRows, ends: Collection[int]) -> dict[str, Result]:
@@ -48,7 +52,7 @@ def _check_tokens(rows: TokenRows, ends: Collection[int]) -> dict[str, Result]:
     mask, log_probs = rows.mask, rows.log_probs()
     mask_name = rows.name("response_mask", "completion_mask")
 
-    def check_each(wanted: Iterable[str], check: Callable[..., list[Finding]], otherwise: str) -> Result:
+    def check_each(wanted: Iterable[str], check: Callable[..., list[Finding]], otherwise: Unchecked) -> Result:
         having = {one: rows.columns[one] for one in wanted if one in rows.columns}
         fitting = {
             one: value
@@ -59,7 +63,8 @@ def _check_tokens(rows: TokenRows, ends: Collection[int]) -> dict[str, Result]:
         return found if fitting else otherwise
 
     rewards = ("token_level_scores", "token_level_rewards", "rewards")
-    no_reward = "its rewards are of rows and not of tokens" if "rewards" in rows.names else list_none(*rewards)
+    of_rows = Unchecked("its rewards are of rows and not of tokens")
+    no_reward = of_rows if "rewards" in rows.names else list_none(*rewards)
     numbers = (*OF_RESPONSES, "advantages", "rewards")
     return {
         "lengths": rows.findings,
@@ -103,8 +108,12 @@ def _check_filled(rows: TokenRows) -> Result:
 def _check_shifted(rows: TokenRows) -> Result:
     log_probs = list(rows.log_probs().items())
     if len(log_probs) < 2:
-        return "it takes two columns of log-probabilities, or --model DIR"
+        return Unchecked("it takes two columns of log-probabilities, or --model DIR")
     (one, values), *others = log_probs
+    if not checks.are_enough_to_shift(rows.mask):
+        return Unchecked(
+            f"no row has {checks.SHIFT_TOKENS} trained tokens with a neighbour: too few to tell a shift from chance"
+        )
     return [
         finding
         for other, beside in others
@@ -114,7 +123,7 @@ def _check_shifted(rows: TokenRows) -> Result:
 
 def _check_ends(rows: TokenRows, ends: Collection[int]) -> Result:
     if not ends:
-        return "no end token is known: --eos ID"
+        return Unchecked("no end token is known: --eos ID", ("--eos ID",))
     if rows.responses is None:
         return list_none("responses", "input_ids")
     names = rows.name("responses", "input_ids"), rows.name("response_mask", "completion_mask")
@@ -126,9 +135,9 @@ def _check_positions(rows: TokenRows) -> Result:
     if positions is None:
         return list_none("position_ids")
     if positions.dim() == 3:
-        return f"{name} has three dimensions, as models of images want it"
+        return Unchecked(f"{name} has three dimensions, as models of images want it")
     if rows.attention is None or positions.shape != rows.attention.shape:
-        return f"{name} is not as wide as the attention mask"
+        return Unchecked(f"{name} is not as wide as the attention mask")
     return checks.positions_count(positions, rows.attention, name)
 
 
@@ -136,15 +145,17 @@ def _check_groups(seen: SeenRows) -> dict[str, Result]:
     """Return the result of each check of groups, after the last row."""
     groups, names = group_checks.rows_of(seen.group), seen.names
     if len(groups) == len(seen.group):
-        why = "every row is a group of its own" if groups else list_none("uid", "prompts")
-        return {"group-size": why, "group-spread": "there are no groups", "duplicate": "there are no groups"}
+        why = Unchecked("every row is a group of its own") if groups else list_none("uid", "prompts")
+        return {"group-size": why, "group-spread": _NO_GROUPS, "duplicate": _NO_GROUPS}
     spread: Result = list_none("token_level_scores", "rewards")
     if seen.rewards:
         spread = group_checks.group_spread(groups, seen.rewards, seen.reward_column)
-    equal: Result = list_none("responses", "input_ids")
+    equal: Result = list_none("responses", "input_ids", "texts")
     if seen.samples:
         column = name_of(names, "responses", "input_ids")
         equal = group_checks.duplicates(groups, seen.samples, seen.lengths, seen.log_probs or None, column)
+    elif seen.texts:
+        equal = group_checks.duplicate_texts(groups, seen.texts, name_of(names, "texts"))
     sizes = group_checks.group_sizes(groups, name_of(names, "uid", "prompts"))
     return {"group-size": sizes, "group-spread": spread, "duplicate": equal}
 
@@ -180,7 +191,7 @@ class Audit:
         self.names, self.rows = find_columns(columns, mapped)
         self.tokens, self._start = 0, 0
         self.found: dict[str, list[Finding]] = {}
-        self.unchecked = dict.fromkeys(skip, "--skip")
+        self.unchecked = dict.fromkeys(skip, Unchecked("--skip"))
         self.notes: list[str] = []
         self._ends, self._skip = ends, frozenset(skip)
         self._seen = SeenRows(self.names)
@@ -197,7 +208,10 @@ class Audit:
             self._take(_check_tokens(rows, self._ends), self._start)
             self.tokens += int(rows.mask.sum())
         else:
-            self._take(dict.fromkeys(_TOKEN_CHECKS, "there are no tokens in it"))
+            self._take(dict.fromkeys(_TOKEN_CHECKS, _NO_TOKENS))
+        if of_rows := [name for name in values if name in REWARDS and (rows is None or isinstance(values[name], list))]:
+            found = [one for name in of_rows for one in group_checks.are_numbers(values[name], self.names[name])]
+            self._take({"not-a-number": found}, self._start)
         self._seen.add(rows, values)
         self._start += len(next(iter(values.values())))
         return rows
@@ -218,7 +232,7 @@ class Audit:
     def _take(self, results: Mapping[str, Result], start: int = 0) -> None:
         """Keep the results for a piece of the batch that begins at the row ``start``."""
         for name, result in results.items():
-            if isinstance(result, str):
+            if isinstance(result, Unchecked):
                 self.unchecked.setdefault(name, result)
             elif name not in self._skip:
                 self.found[name] = join_findings(self.found.get(name, []), result, start)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 CHANNEL: pytest.StashKey[Channel] = pytest.StashKey()
 #: The most that one message of a server or supervisor has.
 MESSAGE_BYTES = 65536
+#: How long a warm server waits for its supervisors, and then for what it kills.
+END_SECONDS, REAP_SECONDS = 15.0, 10.0
 #: Makes a child write the stacks of its threads to its log.
 STACKS_SIGNAL = signal.SIGUSR1
 #: In place of the test that follows: the first word is not a test but a file to import.
@@ -126,7 +128,6 @@ class Order:
     Attributes:
         files: The files whose tests it runs.
         arguments: What pytest is told to collect: those files, or a folder with some of them.
-        kept: A file whose tests other plugins may not leave out.
         collects: Whether it runs tests; otherwise it is there to import files that it is told.
         coverage: The configuration of the measurement that the pytest process takes part in, as coverage serializes it.
     """
@@ -139,6 +140,5 @@ class Order:
     workerinput: dict[str, Any]
     markers: tuple[str, ...]
     coverage: str | None = None
-    kept: str = ""
     collects: bool = True
     path: list[str] = field(default_factory=lambda: list(sys.path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -30,7 +31,8 @@ from pytest_rlregress.containment import (
 from pytest_rlregress.containment.stacks import stacks
 from pytest_rlregress.logs import ray
 from pytest_rlregress.logs.watched import Logs
-from pytest_rlregress.util.processes import descendants, how_it_ended, own_memory
+from pytest_rlregress.util.processes import descendants, go_on, how_it_ended, own_memory
+from pytest_rlregress.util.text import load_encodable, show
 
 #: What fixtures have to tear down when the run is stopped.
 INTERRUPT_SECONDS = 15.0
@@ -55,6 +57,7 @@ class Child:
         self._log = log.open("rb")  # now: a test may remove its temporary folder, where it is
         self._ready = False
         self._echoed = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may come in two parts
         # What the supervisor has said so far; the faults are the libraries mapped, by dying process.
         self._pid: int | None = None
         self._supervisor: int | None = None
@@ -159,7 +162,7 @@ class Child:
             # What the child sent before it died comes first.
             while self._connection in ready and self._connection.poll():
                 try:
-                    kind, value = json.loads(self._connection.recv_bytes())
+                    kind, value = load_encodable(self._connection.recv_bytes())
                 except (EOFError, OSError):
                     sources.remove(self._connection)
                     break
@@ -252,8 +255,11 @@ class Child:
     def _await_exit(self, seconds: float) -> None:
         """Wait for the supervisor's last word, which comes when no descendant is left."""
         deadline = time.monotonic() + seconds
-        while self._exit is None and wait([self._status], max(0.0, deadline - time.monotonic())):
-            self._receive_status()
+        while self._exit is None and time.monotonic() < deadline:
+            if wait([self._status], _TICK):
+                self._receive_status()
+            elif self._supervisor:  # a test may have stopped it (SIGSTOP); it is there as long as its socket is open
+                go_on(self._supervisor)
 
     def _signal(self, number: signal.Signals) -> None:
         """Have the supervisor send the child a signal: it collects the child, whose id may be another's after that."""
@@ -262,7 +268,9 @@ class Child:
 
     def _echo_output(self) -> None:
         """For ``-s`` and ``--capture=tee-sys``: copy what is new in the log to standard output."""
-        if self._echo and (size := self.size()) > self._echoed:
-            sys.stdout.write(self.output(self._echoed, size))
-            sys.stdout.flush()
-            self._echoed = size
+        if not self._echo:
+            return
+        self._log.seek(self._echoed)
+        while data := self._log.read(_LOG_BYTES):
+            self._echoed += len(data)
+            show(sys.stdout, self._decoder.decode(data))

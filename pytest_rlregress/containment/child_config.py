@@ -6,7 +6,6 @@ files and the terminal stay with the pytest process. docs/plugins.md says what t
 
 from __future__ import annotations
 
-import getpass
 import os
 import pickle
 import sys
@@ -23,6 +22,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_rlregress.containment import Order
+from pytest_rlregress.util.surroundings import user_name
 
 #: Command-line options that are the session's, and what they are in a child.
 _SESSION_OPTIONS: Mapping[str, Any] = {
@@ -89,7 +89,7 @@ def order(
 
     Its temporary folder is ``folder``, which goes with it; a cache worth keeping stays.
     """
-    inductor = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+    inductor = Path(tempfile.gettempdir(), f"torchinductor_{user_name()}")
     factory: Any = getattr(config, "_tmp_path_factory", None)  # not with -p no:tmpdir
     # For what its tests make in tmp_path, pytest's own rules hold which to keep.
     basetemp = factory.getbasetemp() / f"contained-{folder.name}" if factory else folder / "tmp"
@@ -98,12 +98,20 @@ def order(
         options=options(config, basetemp),
         files=tuple(map(str, files)),
         arguments=tuple(map(str, _list_arguments(config, files))),
-        folder=os.getcwd(),
+        # A plain test may have left this process in a folder that is gone.
+        folder=_find_folder(config),
         environment={"TORCHINDUCTOR_CACHE_DIR": str(inductor), **os.environ, "TMPDIR": str(folder), **variables},
         workerinput=workerinput(config),
         markers=tuple(config.getini("markers")),
         coverage=coverage,
     )
+
+
+def _find_folder(config: pytest.Config) -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return str(config.invocation_params.dir)
 
 
 def _list_arguments(config: pytest.Config, files: list[Path]) -> list[Path]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import stat
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,25 +19,25 @@ _PREFIX = "rlr-"
 # uuid there.
 _LONGEST = 107 - 21 - 37
 _SHORT = "/tmp"
-_LOCK = "lock"
+_MARK = "rlregress-session"
 _IN_MOVED_TO, _IN_CREATE = 0x80, 0x100  # linux/inotify.h
 
 
 @dataclass(frozen=True)
 class SessionFolder:
-    """A temporary folder of this process; whoever finds its lock free may remove it."""
+    """A temporary folder of this process; whoever finds its mark unlocked may remove it."""
 
     path: Path
-    _lock: int
+    _mark: int
 
     def remove(self) -> None:
         """Remove the folder and everything in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        _remove(self.path)
+        os.close(self._mark)
 
 
 def session_folder() -> SessionFolder:
-    """Make and lock a folder ``rlr-XXXXXXXX`` in the temporary folder; remove those of pytest runs that were killed.
+    """Make and mark a folder ``rlr-XXXXXXXX`` in the temporary folder; remove those of pytest runs that were killed.
 
     Where the temporary folder's path is too long for Unix sockets below it, the folder is made in /tmp.
     """
@@ -44,12 +45,13 @@ def session_folder() -> SessionFolder:
     if len(os.fsencode(temporary)) > _LONGEST and os.access(_SHORT, os.W_OK | os.X_OK):
         temporary = _SHORT
     sweep(Path(temporary))
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary))
-        # Until the lock is taken another run may find the folder abandoned, and remove it.
-        lock = _lock(path)
-        if lock is not None:
-            return SessionFolder(path, lock)
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary))
+    mark = os.open(path / _MARK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with suppress(OSError):  # a disk that knows no locks: there nobody finds it unlocked
+        files.lock(mark)
+    # Written under the lock: whoever can read it sees the lock too.
+    os.write(mark, _mark_of(path, path.lstat()))
+    return SessionFolder(path, mark)
 
 
 def sweep(temporary: Path) -> None:
@@ -59,29 +61,39 @@ def sweep(temporary: Path) -> None:
 
 
 def remove_if_abandoned(folder: Path) -> None:
-    """Remove a session's folder whose pytest is gone; one that is in use, or another user's, stays."""
-    with suppress(OSError):
-        if folder.lstat().st_uid != os.getuid():
+    """Remove a session's folder whose pytest is gone.
+
+    A folder that is in use stays, and every folder without the mark that this package wrote for it: a user's of such a
+    name, a copy, a renamed one, the target of a link. Nothing is written to find out.
+    """
+    with suppress(OSError), ExitStack() as opened:
+        inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened.callback(os.close, inside)
+        mark = os.open(_MARK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=inside)
+        opened.callback(os.close, mark)
+        status, expected = os.fstat(inside), _mark_of(folder, os.fstat(inside))
+        if status.st_uid != os.getuid() or not stat.S_ISREG(os.fstat(mark).st_mode) or not files.lock(mark):
             return
-    lock = _lock(folder)
-    if lock is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        # Under the lock: another process may have removed the folder meanwhile.
+        if os.read(mark, len(expected) + 1) == expected and os.path.samestat(folder.lstat(), status):
+            _remove(folder)
 
 
-def _lock(folder: Path) -> int | None:
-    """Lock a folder for as long as the descriptor is open; None if another process has it or removed it."""
-    path = folder / _LOCK
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return None
+def _mark_of(folder: Path, status: os.stat_result) -> bytes:
+    """Return what the mark of a session's folder says: its name and inode, so that no copy has the same."""
+    return f"temporary folder of pytest-rlregress: {folder.name} {status.st_dev}:{status.st_ino}\n".encode()
+
+
+def _remove(folder: Path) -> None:
+    """Remove a session's folder, its mark last: what cannot be removed now is left for the next session."""
     with suppress(OSError):
-        # Of another inode is one that was removed, together with its folder, after it was opened here.
-        if files.lock(lock) and os.path.samestat(path.stat(), os.fstat(lock)):
-            return lock
-    os.close(lock)
-    return None
+        for path in folder.iterdir():
+            if path.name != _MARK:
+                shutil.rmtree(path, ignore_errors=True)
+                with suppress(OSError):
+                    path.unlink()
+        if [path.name for path in folder.iterdir()] == [_MARK]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class SharedMemoryWatch:

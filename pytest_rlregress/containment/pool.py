@@ -10,6 +10,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -17,15 +18,27 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import MESSAGE_BYTES, ChildGroup, Death, Limits, Order, child_config, leftovers
+from pytest_rlregress.containment import (
+    END_SECONDS,
+    MESSAGE_BYTES,
+    REAP_SECONDS,
+    ChildGroup,
+    Death,
+    Limits,
+    Order,
+    child_config,
+    leftovers,
+)
 from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Receive
 from pytest_rlregress.hardware import gpu_memory
 from pytest_rlregress.hardware.gpu_lock import GpuLock, acquire
 from pytest_rlregress.hardware.nvml import Gpu
-from pytest_rlregress.util.processes import how_it_ended, python_command
+from pytest_rlregress.util.processes import go_on, how_it_ended, python_command
 
 _MAIN = "from pytest_rlregress.containment.server import main; main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])"
 _SAY_EVERY = 5.0
+#: Longer than a server takes to wait for its supervisors and to kill what they leave.
+CLOSE_SECONDS = END_SECONDS + REAP_SECONDS + 5.0
 #: Variables that only children get. It is in them that coverage is measured. To count the devices that
 #: CUDA_VISIBLE_DEVICES=MIG-… shows, torch initialises CUDA.
 _OF_CHILDREN = (*child_config.COVERAGE_VARIABLES, "CUDA_VISIBLE_DEVICES")
@@ -111,9 +124,12 @@ class WarmServer:
     def close(self) -> None:
         """End the server; its children end with their own handles."""
         self._control.close()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while self._process.poll() is None and time.monotonic() < deadline:
+            go_on(self._process.pid)  # a test may have stopped it
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.25)
+        if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
@@ -136,7 +152,6 @@ class Pool:
         gpus: The GPUs that children may use; those that they see are locked, and so this process' own.
         say: Writes a line on the terminal.
         preload: Modules that every server imports first.
-        kept: A file whose tests no plugin of a child may leave out.
     """
 
     def __init__(
@@ -145,10 +160,9 @@ class Pool:
         gpus: Sequence[Gpu],
         say: Callable[[str], None],
         preload: Sequence[str] = (),
-        kept: Path | None = None,
     ) -> None:
         self._config, self._gpus, self._say = config, gpus, say
-        self._preload, self._kept = preload, kept
+        self._preload = preload
         self._coverage = child_config.coverage(say)
         #: By the modules that were asked for; None: imports nothing, not even pytest's plugins.
         self._servers: dict[tuple[str, ...] | None, WarmServer] = {}
@@ -194,7 +208,7 @@ class Pool:
         folder = self._file("c")
         folder.mkdir()
         order = child_config.order(self._config, files, folder, variables, self._coverage)
-        order = replace(order, kept=str(self._kept or ""), collects=group != _IMPORTS)
+        order = replace(order, collects=group != _IMPORTS)
         log, echo = folder / "log", self._config.option.capture in ("no", "tee-sys")
         if group.fresh:
             own = WarmServer((), order.environment, self._file("server"), self._preload)

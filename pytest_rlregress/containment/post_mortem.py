@@ -66,11 +66,8 @@ def libraries(maps: str) -> str:
     Libraries of one family, version and folder share a line: two lines of one family are two copies in one process.
     The last line counts all others. Empty if none that matters was loaded.
     """
-    native = sorted(set(re.findall(r"(/.*\.so(?:\.[\d.]+)?)(?: \(deleted\))?$", maps, flags=re.MULTILINE)))
-    copies: dict[tuple[str, str, Path], list[Path]] = {}
-    for family, (file, wheel) in _LIBRARIES.items():
-        for path in (Path(name) for name in native if re.search(file, name)):
-            copies.setdefault((family, library_version(path, wheel), path.parent), []).append(path)
+    native = _native_files(maps)
+    copies = find_copies(maps)
     if not copies:
         return ""
     lines = []
@@ -83,6 +80,25 @@ def libraries(maps: str) -> str:
         lines[_LINES - 2 :] = [f"{len(lines) - _LINES + 2} more of these families"]
     others = len(native) - sum(map(len, copies.values()))
     return "\n".join([*lines, f"{others} other native libraries"])
+
+
+def find_copies(maps: str) -> dict[tuple[str, str, Path], list[Path]]:
+    """Find the native libraries that matter in the text of a /proc/PID/maps.
+
+    Returns:
+        The files by family such as ``libcublasLt``, version ("" if unknown) and folder.
+    """
+    native = _native_files(maps)
+    copies: dict[tuple[str, str, Path], list[Path]] = {}
+    for family, (file, wheel) in _LIBRARIES.items():
+        for path in (Path(name) for name in native if re.search(file, name)):
+            copies.setdefault((family, library_version(path, wheel), path.parent), []).append(path)
+    return copies
+
+
+def _native_files(maps: str) -> list[str]:
+    found = re.findall(r"(/.*\.so(?:\.[\d.]+)?)(?: \(deleted\))?$", maps, flags=re.MULTILINE)
+    return sorted(set(found))
 
 
 def library_version(file: Path, wheel: str) -> str:

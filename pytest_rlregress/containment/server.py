@@ -26,14 +26,12 @@ from pathlib import Path
 
 import psutil
 
-from pytest_rlregress.containment import MESSAGE_BYTES, leftovers, worker
+from pytest_rlregress.containment import END_SECONDS, MESSAGE_BYTES, REAP_SECONDS, leftovers, worker
 from pytest_rlregress.containment.post_mortem import libraries
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.util.files import text_or_nothing
-from pytest_rlregress.util.processes import become_subreaper, end_with_parent
+from pytest_rlregress.util.processes import become_subreaper, end_with_parent, go_on
 
-_END_SECONDS = 15.0
-_REAP_SECONDS = 10.0
 # A machine short of memory ends the child before pytest, which still has to tell of it.
 _OOM_SCORE = "500"
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
@@ -105,8 +103,10 @@ def _warm_up(modules: Sequence[str]) -> dict[str, object]:
 
 def _end(supervisors: list[int], folder: Path) -> None:
     """Wait for the supervisors, who end with what they supervise; kill what one that was killed has left; exit."""
-    deadline = time.monotonic() + _END_SECONDS
-    while time.monotonic() < deadline and any(map(psutil.pid_exists, supervisors)):
+    deadline = time.monotonic() + END_SECONDS
+    while time.monotonic() < deadline and (left := [pid for pid in supervisors if psutil.pid_exists(pid)]):
+        for pid in left:
+            go_on(pid)  # one that a test has stopped would not end
         time.sleep(0.02)
     _kill_descendants()
     leftovers.sweep(folder.parent)  # another process of a killed run, such as xdist's controller, may have had one too
@@ -219,7 +219,7 @@ def _reap(wanted: int) -> int | None:
 def _kill_descendants() -> dict[int, str]:
     """Kill every descendant until none is left; those that were still running, by pid."""
     names: dict[int, str] = {}
-    deadline = time.monotonic() + _REAP_SECONDS
+    deadline = time.monotonic() + REAP_SECONDS
     while time.monotonic() < deadline:
         descendants = psutil.Process().children(recursive=True)
         if not descendants:

@@ -199,10 +199,11 @@ class Worker:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None]:
-        """Keep the tests of one file, whatever other plugins choose."""
-        kept = [item for item in items if str(item.path) == self._order.kept]
+        """Keep every test, whatever other plugins or a conftest.py choose: the pytest process has chosen."""
+        every = [*items]
         yield
-        items.extend(item for item in kept if item not in items)
+        known = set(every)
+        items[:] = [*every, *(item for item in items if item not in known)]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -239,7 +240,7 @@ class Worker:
             os._exit(call.excinfo is not None)
         report = yield
         if call.excinfo is not None:
-            report.rlregress_exception = describe_of(item, call.excinfo)  # type: ignore[attr-defined]
+            report.rlregress_exception = describe_of(item, call)  # type: ignore[attr-defined]
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -137,6 +137,15 @@ class _Crash:
     frames: list[str] = field(default_factory=list)
 
 
+def _is_wrapper(event: Event, later: list[Event]) -> bool:
+    """Return whether an exception only passes on one that follows: Ray prints ``RayTaskError(X)``, then X's own end."""
+    name, *inner = event.outcome.exceptions[:2] or ("",)
+    if name.rpartition(".")[2] != "RayTaskError" or not inner:
+        return False
+    causes = {kind.rpartition(".")[2] for one in later for kind in one.outcome.exceptions[:1]}
+    return inner[0].rpartition(".")[2] in causes
+
+
 class _Assembler:
     """Makes chains of events out of the lines of a log."""
 
@@ -185,8 +194,10 @@ class _Assembler:
         _, chain = self._waiting.popleft()
         log = "\n".join(line.printed for line in self._context)
         return tuple(
-            event if event.message_only else replace(event, bears=self._search.match(replace(event.outcome, log=log)))
-            for event in chain
+            event
+            if event.message_only or _is_wrapper(event, chain[number + 1 :])
+            else replace(event, bears=self._search.match(replace(event.outcome, log=log)))
+            for number, event in enumerate(chain)
         )
 
     def _take_in_crash(self, line: Line) -> bool:

@@ -183,6 +183,15 @@ class Diagnosis:
         self.left_out += sum(one.count for one in self._minor.values()) - sum(one.count for one in minor)
         self.unknown = sorted([*self._unknown.values(), *minor], key=lambda one: self._order(one.places[0]))
 
+    def has_read(self, log: str) -> bool:
+        """Return whether a log was read for its events."""
+        return log in self._logs
+
+    @property
+    def has_undocumented(self) -> bool:
+        """Whether an exception or a crash was seen that no failure of the catalogue explains."""
+        return bool(self._unknown)
+
     def _add_unknown(self, log: str, chain: Chain) -> None:
         unknown = self._minor if all(event.minor for event in chain) else self._unknown
         what, first = chain[-1].headline, chain[0].headline

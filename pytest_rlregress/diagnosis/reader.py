@@ -30,6 +30,8 @@ _BLOCK_BYTES = 2**18
 _BEFORE, _AFTER = 3, 40
 # There are many clues, and no log of this size takes long; what comes after it is searched for them near hits only.
 _BYTES_FOR_CLUES = 2**22
+# Before each piece of the log that Docker's and Podman's interfaces give: the stream, and the length of the piece.
+_FRAME, _FRAME_BYTES = re.compile(rb"[\x00-\x02]\x00{3}\x00"), 8
 _QUOTE_MARK = re.compile(rb"^(?:>[ \t]?)+", re.MULTILINE)
 # Characters that no text has, or hardly any.
 _CONTROL = bytes(set(range(32)) - set(b"\a\b\t\n\f\r\x1b"))
@@ -104,7 +106,8 @@ class Search:
 
     def candidates(self, text: str) -> list[tuple[Failure, Signature]]:
         """Return the signatures that a text may bear, in the order of the catalogue."""
-        found = self._anchors.find_matches_as_indexes(" ".join(text.split()), overlapping=True)
+        encodable = text.encode(errors="replace").decode()  # a test of this process may print half a character
+        found = self._anchors.find_matches_as_indexes(" ".join(encodable.split()), overlapping=True)
         numbers = {*self._anywhere, *(number for anchor, _, _ in found for number in self._by_anchor[anchor])}
         return [self._all[number] for number in sorted(numbers)]
 
@@ -171,6 +174,26 @@ def _start_of_line(block: bytes, position: int, lines: int) -> int:
     return position + 1
 
 
+def _unframed(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Take away the eight bytes that a container engine's log has before each piece: its stream and its length."""
+    held = b""
+    for chunk in chunks:
+        held += chunk
+        pieces = []
+        while len(held) >= _FRAME_BYTES and _FRAME.match(held):
+            end = _FRAME_BYTES + int.from_bytes(held[4:_FRAME_BYTES], "big")
+            if len(held) < end:
+                break
+            pieces.append(held[_FRAME_BYTES:end])
+            held = held[end:]
+        if len(held) >= _FRAME_BYTES and not _FRAME.match(held):  # no frames any more
+            pieces.append(held)
+            held = b""
+        if pieces:
+            yield b"".join(pieces)
+    yield held[_FRAME_BYTES:] if _FRAME.match(held) else held
+
+
 class LogError(ValueError):
     """A log that cannot be read; the message names it and says why."""
 
@@ -203,8 +226,13 @@ def read(path: Path) -> Iterator[bytes]:
 
 def read_stream(stream: IO[bytes], name: str) -> Iterator[bytes]:
     """Read an open log as blocks; a line longer than a block is cut, best between two states of its progress bar."""
-    chunks = iter(partial(stream.read, _BLOCK_BYTES), b"")
+    chunks: Iterator[bytes] = iter(partial(stream.read, _BLOCK_BYTES), b"")
     first = next(chunks, b"")
+    if _FRAME.match(first):
+        chunks = _unframed(chain([first], chunks))
+        first = next(chunks, b"")
+    if len(first) < _BLOCK_BYTES and not first.strip():
+        raise LogError(f"{name}: it is empty, so nothing is known of what was to write it")
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's > writes
         texts = codecs.iterdecode(chain([first], chunks), "utf-16", errors="replace")
         chunks = (text.encode() for text in texts)

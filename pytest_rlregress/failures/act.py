@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import CodeType
+from typing import Any
 
 #: Whether the test that runs in this process has begun its act.
 _begun = False
@@ -30,3 +33,18 @@ def forget_act() -> None:
 def has_begun() -> bool:
     """Return whether the running test has begun its act."""
     return _begun
+
+
+def marks_act(function: Any) -> bool:
+    """Return whether the body of a test function has ``with act():``."""
+    given = getattr(function, "hypothesis", None)  # of a test that hypothesis calls with examples
+    body = inspect.unwrap(given.inner_test if given else function)
+    names = _names(body.__code__) if inspect.isfunction(body) else ()
+    return any(body.__globals__.get(name) is act for name in names)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

@@ -13,7 +13,7 @@ from typing import Any
 from packaging.version import Version
 
 from pytest_rlregress.failures import signatures
-from pytest_rlregress.failures.fidelity import FIDELITIES
+from pytest_rlregress.failures.fidelity import FIDELITIES, SIDES, tested_sides
 from pytest_rlregress.failures.signatures import Signature
 from pytest_rlregress.stack import COMPONENTS, Stack
 from pytest_rlregress.stack.installed import parse_condition
@@ -125,6 +125,17 @@ class Failure:
     def area(self) -> str:
         """The name of the folder that it shares with its neighbours."""
         return self.folder.parent.name
+
+    @property
+    def documented(self) -> bool:
+        """Whether it is a failure: the entry of a training step has none, and guards alone."""
+        return bool(self.seen or self.signatures or self.subject)
+
+    def missing_sides(self) -> list[str]:
+        """Return the sides that it should have and no test of its folder has."""
+        sides = SIDES if self.documented else ("guards",)
+        tested = tested_sides(self.folder, self.id)
+        return [side for side in sides if side not in tested]
 
     def place(self, key: str) -> str:
         """Return where one of its keys was read, for messages."""

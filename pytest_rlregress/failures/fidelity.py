@@ -52,9 +52,16 @@ def in_words(of_failure: str, marked: Mapping[str, Iterable[str]]) -> str:
     return "; ".join([of_failure or NOT_SAID, *others])
 
 
-def has_tests(folder: Path) -> bool:
-    """Return whether a failure's folder has a test file: others are known by what logs say alone."""
-    return any(folder.glob("test_*.py"))
+def tested_sides(folder: Path, failure_id: str) -> list[str]:
+    """Return those of a failure's sides that the test files of its folder have a marker of.
+
+    Read from their text: nothing is imported.
+    """
+    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("test_*.py"))]
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _ids(node) == [failure_id]]
+    found = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
+    return [side for side in SIDES if side in found]
 
 
 def marked_tests(folder: Path, failure_id: str) -> dict[str, list[str]]:
@@ -77,6 +84,13 @@ def _word(marker: ast.expr, failure_id: str) -> str:
     """Read the word that a decorator says of a failure's tests; "" for any other one."""
     if not (isinstance(marker, ast.Call) and isinstance(marker.func, ast.Attribute) and marker.func.attr in SIDES):
         return ""
-    ids = [argument.value for argument in marker.args if isinstance(argument, ast.Constant)]
     said = [keyword.value for keyword in marker.keywords if keyword.arg == "fidelity"]
-    return next((str(one.value) for one in said if isinstance(one, ast.Constant)), "") if ids == [failure_id] else ""
+    return (
+        next((str(one.value) for one in said if isinstance(one, ast.Constant)), "")
+        if _ids(marker) == [failure_id]
+        else ""
+    )
+
+
+def _ids(marker: ast.Call) -> list[object]:
+    return [argument.value for argument in marker.args if isinstance(argument, ast.Constant)]

@@ -1,4 +1,4 @@
-"""Outcomes that aren't verdicts: a test lacks an interface of the stack, did not act, or has a mistake of its own."""
+"""Outcomes that aren't verdicts: a test can't drive the installed stack, did not act, or has a mistake of its own."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import re
 import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 
+from pytest_rlregress.failures.act import forget_act, has_begun, marks_act
 from pytest_rlregress.failures.catalogue import area_of
 from pytest_rlregress.stack import COMPONENTS, InterfaceMissing, component_of, missing, versions
 
 #: Packages that do nothing of an act, besides Python's own.
-_HARNESS = ("pytest_rlregress", "pytest", "_pytest", "pluggy")
+_HARNESS = ("pytest_rlregress", "pytest", "_pytest", "pluggy", "hypothesis")
 #: Calls after which it is no Python code here that acts, by module: of another process, of a native library.
 _ELSEWHERE = {
     "_imp": {"create_dynamic"},
@@ -65,6 +67,39 @@ def missing_interface(error: BaseException, test_file: Path) -> str:
     if frame is None or not _is_of_test(frame, test_file):
         return ""
     return _import(error) or _attribute(error) or _call(error, frame)
+
+
+def undriven(error: BaseException, test_file: Path) -> str:
+    """Name the component that failed while a test prepared its act, with the exception; "" if no component did.
+
+    It is the innermost one in the traceback, or the package itself where no component called it. An exception that the
+    test's own code raised is its own, unless it comes from one of the stack (``raise … from``).
+    """
+    found = ""
+    for frame in reversed([*_frames(error)]):
+        module = frame.f_globals.get("__name__", "")
+        package = module.partition(".")[0]
+        if _is_of_test(frame, test_file):
+            break
+        if component := component_of(module):
+            found = f"{component} {versions().get(component, '')}".rstrip()
+            break
+        if not found and package not in (*_HARNESS, "", *sys.stdlib_module_names):
+            found = _distribution(package)
+    if found:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return f"{found} can't be driven this way: {': '.join([type(error).__name__, *lines[:1]])}"
+    if isinstance(error, AttributeError) and not isinstance(error.obj, (ModuleType, type)):
+        made = type(error.obj)
+        return _of_component(made.__module__, f"{made.__module__}.{made.__qualname__}.{error.name}")
+    return undriven(error.__cause__, test_file) if error.__cause__ is not None else ""
+
+
+def _distribution(package: str) -> str:
+    """Return what provides a package, with its version; "" if nothing installed does."""
+    for name in metadata.packages_distributions().get(package, ()):
+        return f"{name} {metadata.version(name)}"
+    return ""
 
 
 def mistake(error: BaseException, item: pytest.Item) -> str:
@@ -164,13 +199,24 @@ def _of_component(module: str, interface: str) -> str:
     return f"needs {interface}, which {component} {version} doesn't have" if version else ""
 
 
-def describe_of(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
+def describe_of(item: pytest.Item, call: pytest.CallInfo[None]) -> dict[str, Any]:
     """Describe what a test raised, and whether it is the test's: see ``pytest_rlregress.failures.verdicts.Outcome``."""
+    if call.excinfo is None:
+        raise ValueError("the call raised nothing")
+    error = call.excinfo.value
+    prepares = call.when == "setup" or (call.when == "call" and _marks_act(item) and not has_begun())
+    fault = mistake(error, item)
     return {
-        **describe(excinfo),
-        "lacks": missing_interface(excinfo.value, item.path),
-        "mistake": mistake(excinfo.value, item),
+        **describe(call.excinfo),
+        "phase": "setup" if prepares else call.when,
+        "lacks": missing_interface(error, item.path),
+        "undriven": undriven(error, item.path) if prepares and not fault else "",
+        "mistake": fault,
     }
+
+
+def _marks_act(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and marks_act(item.function)
 
 
 def describe(excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
@@ -186,10 +232,26 @@ def describe(excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
     }
 
 
-def watch_act(item: pytest.Item, components: Sequence[str]) -> Generator[None, object, object]:
-    """Fail a test that reproduces a failure, raised nothing and did not act: it would be called ``absent``.
+def watch_act(item: pytest.Item, components: Sequence[str] | None) -> Generator[None, object, object]:
+    """Fail a sided test that came to its end and did not act: it would be called ``absent`` or ``held``.
 
-    Around ``pytest_runtest_call``. The sign of an act is a call into an installed package, or to another process; where
+    Around ``pytest_runtest_call``.
+
+    Args:
+        item: The test.
+        components: The components that a test which reproduces a failure needs; None for a guard, which may need none.
+    """
+    forget_act()
+    result = (yield) if components is None else (yield from _watch_calls(item, components))
+    if _marks_act(item) and not has_begun():
+        raise DidNotAct("the test did not act: it came to its end before `with act():`")
+    return result
+
+
+def _watch_calls(item: pytest.Item, components: Sequence[str]) -> Generator[None, object, object]:
+    """Fail a test that raised nothing and called nothing that can have failed.
+
+    The sign of an act is a call into an installed package, or to another process; where
     the test needs no component, any call. Calls are looked at, in threads that the test starts too, until one is that
     sign; not where a profiler looks at them.
     """

@@ -48,6 +48,7 @@ class Observation:
     failure: str = ""  # id of the documented failure whose side it is
     side: str = ""  # ``reproduces`` or ``guards``
     named: tuple[str, ...] = ()  # ids of the documented failures that what came out looks like
+    untried: str = ""  # of a bad verdict: the releases there that the failure was not tried with
 
 
 def is_failing(observation: Observation) -> bool:

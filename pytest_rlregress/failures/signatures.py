@@ -119,7 +119,7 @@ class Outcome:
     Attributes:
         kind: ``passed``, ``failed`` (an exception), ``skipped``, ``blocked`` (not run: a component that it needs is
             broken), ``crashed`` (the process died) or ``hung``.
-        phase: ``setup`` or ``call``: where it ended.
+        phase: Where it ended: ``setup``, or ``call`` once its act had begun.
         exceptions: Dotted class names of the exception and of its bases, most derived first.
         message: ``str(exception)``, the reason of a skip, or how the process died.
         frames: ``file:function`` of the traceback or of the stack at death.
@@ -127,6 +127,7 @@ class Outcome:
         log: What the process wrote to its log during the test.
         lacks: The interface that the test needs and the installed version doesn't have, as a sentence that
             names both.
+        undriven: The component that failed while the test prepared its act, with the exception, as a sentence.
         mistake: What is wrong with the test itself, as a sentence, such as a name that is not defined.
     """
 
@@ -138,6 +139,7 @@ class Outcome:
     signal: str | None = None
     log: str = ""
     lacks: str = ""
+    undriven: str = ""
     mistake: str = ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
@@ -91,11 +91,14 @@ def judge(
     gone: str | None = None,
     strict: bool = False,
     promised: bool = False,
+    driven: bool = False,
+    untried: str = "",
 ) -> Judgement | None:
     """Judge one test of a failure.
 
-    None where the test did not come as far as the act, or has a mistake of its own: that says nothing about the
-    failure, and stays an error of the test.
+    None where the test did not come as far as the act by a fault of its own, or has a mistake: that says nothing about
+    the failure, and stays an error of the test. A component that fails before the act makes it ``unavailable``, unless
+    the test was driven on these releases before.
 
     Args:
         side: ``reproduces`` or ``guards``.
@@ -105,6 +108,10 @@ def judge(
         gone: The installed release since which the failure is declared absent, or None.
         strict: Whether ``absent`` where ``reproduced`` was expected fails the run.
         promised: Whether ``--hw`` promised that this test can run, so that a skip of a guard fails the run.
+        driven: Whether the failure's tests gave a verdict on exactly these releases before, or ``--rl-require``
+            promised a component that they touch.
+        untried: Which releases here are outside of those that the failure was tried with, as the first words of a bad
+            verdict.
     """
     if outcome.kind == "blocked":
         return Judgement(Verdict.BLOCKED, False, outcome.message)
@@ -113,15 +120,17 @@ def judge(
     documented = outcome.phase == "call" and bears(outcome, failure)
     if outcome.lacks and not documented:
         return Judgement(Verdict.UNAVAILABLE, False, outcome.lacks)
+    if outcome.undriven and not driven:
+        return Judgement(Verdict.UNAVAILABLE, side == "guards" and promised, outcome.undriven)
     if outcome.kind != "passed" and not documented and (outcome.phase == "setup" or outcome.mistake):
         return None
     if side == "reproduces":
-        return _reproduces(outcome, failure, documented, expected, gone, strict)
-    if outcome.kind == "passed":
-        return Judgement(Verdict.HELD, False)
-    if outcome.kind in ("crashed", "hung"):
-        return Judgement(Verdict(outcome.kind), True, outcome.message)
-    return Judgement(Verdict.REGRESSED, True, first_line(outcome))
+        judgement = _reproduces(outcome, failure, documented, expected, gone, strict)
+    else:
+        judgement = _guards(outcome)
+    if judgement.verdict.fails and untried:
+        return replace(judgement, note=f"{untried}: {judgement.note}")
+    return judgement
 
 
 def bears(outcome: Outcome, failure: Failure) -> bool:
@@ -159,6 +168,14 @@ def _reproduces(
         return Judgement(Verdict(outcome.kind), True, outcome.message)
     nearest = _nearest(outcome, failure) or "no documented signature: "
     return Judgement(Verdict.CHANGED, True, nearest + first_line(outcome))
+
+
+def _guards(outcome: Outcome) -> Judgement:
+    if outcome.kind == "passed":
+        return Judgement(Verdict.HELD, False)
+    if outcome.kind in ("crashed", "hung"):
+        return Judgement(Verdict(outcome.kind), True, outcome.message)
+    return Judgement(Verdict.REGRESSED, True, first_line(outcome))
 
 
 def first_line(outcome: Outcome) -> str:

@@ -129,6 +129,19 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
         self.workqueue.move_to_end(max(self.workqueue, key=self._expected_seconds), last=False)
         super()._assign_work_unit(node)
 
+    def remove_node(self, node: Any) -> str | None:
+        """Take the work of a worker that is gone back, without the test that it died of; returns that test."""
+        work = self.assigned_work.get(node, {})
+        died = next((test for tests in work.values() for test, done in tests.items() if not done), None)
+        for tests in work.values():
+            if died in tests:
+                tests[died] = True
+        # xdist takes the first test that isn't done for the one that died, and runs it again.
+        left = {scope: tests for scope, tests in work.items() if not all(tests.values())}
+        self.assigned_work[node] = left or work
+        super().remove_node(node)
+        return died
+
     def _expected_seconds(self, scope: str) -> float:
         """Return what the tests of a scope took the last time, or would take where the shipped weights come from."""
         return sum(self._seconds.get(test, _usual_seconds(test)) for test in self.workqueue[scope])

@@ -99,6 +99,6 @@ class InlineTests:
         unjudged = item.config.getoption("setuponly", False) or item.config.getoption("trace", False)
         if (test := find(item)) and decides(report) and not unjudged:
             if call.excinfo is not None:
-                report.rlregress_exception = describe_of(item, call.excinfo)  # type: ignore[attr-defined]
+                report.rlregress_exception = describe_of(item, call)  # type: ignore[attr-defined]
             conclude(test, outcome_of(report, None), report, self._session)
         return report

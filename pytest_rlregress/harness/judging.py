@@ -14,8 +14,9 @@ import pytest
 
 from pytest_rlregress.containment import NO_DIAGNOSTICS, Death, Diagnostics
 from pytest_rlregress.containment.post_mortem import LAST_LINES, describe_death, titled, without_runner
-from pytest_rlregress.failures import fidelity
+from pytest_rlregress.failures import fidelity, tried
 from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.failures.causes import find_cause
 from pytest_rlregress.failures.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 from pytest_rlregress.harness.items import ContainedTest, Side
 from pytest_rlregress.harness.session import Session
@@ -81,13 +82,14 @@ def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diag
         seen = getattr(report, "rlregress_exception", {})
         return Outcome(
             "failed",
-            phase,
+            seen.get("phase", phase),
             tuple(seen.get("exceptions", ())),
             seen.get("message", report.longreprtext),
             tuple(seen.get("frames", ())),
             diagnostics.signal,
             log,
             seen.get("lacks", ""),
+            seen.get("undriven", ""),
             seen.get("mistake", ""),
         )
     return Outcome("passed", phase, log=log)
@@ -101,6 +103,7 @@ def conclude(test: ContainedTest, outcome: Outcome, report: pytest.TestReport, s
         _judge(test, test.side, outcome, report, session)
     named: list[Failure] = []
     if report.failed:
+        add_properties(report, cause=find_cause(outcome))
         from pytest_rlregress.diagnosis.findings import name_test  # only runs with a failure pay for it
 
         named = name_test(outcome, session.catalogue.values())
@@ -115,6 +118,10 @@ def is_documented(test: ContainedTest, outcome: Outcome) -> bool:
 
 def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.TestReport, session: Session) -> None:
     failure = side.failure
+    stacks = tried.find_stacks(failure.id)
+    releases = test.may_touch, session.stack.versions
+    untried = tried.describe_untried(stacks, *releases)
+    required = {*session.settings.require}
     judgement = judge(
         side.name,
         outcome,
@@ -123,6 +130,8 @@ def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.Tes
         gone=failure.gone(session.stack),
         strict=session.settings.strict,
         promised=test.item.get_closest_marker("hw") is not None and not test.unavailable,
+        driven=tried.was_driven(stacks, *releases) or not required.isdisjoint(test.may_touch),
+        untried=untried,
     )
     if judgement is None:
         add_properties(report, note=outcome.mistake or f"in set-up: {first_line(outcome)}")
@@ -135,6 +144,7 @@ def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.Tes
         side=side.name,
         verdict=judgement.verdict.value,
         note=judgement.note,
+        untried=untried if judgement.verdict.fails else "",
         subject=session.settings.subjects.get(failure.subject, failure.subject) if failure.subject else "",
         components=",".join(failure.components),
         fidelity=fidelity.of_test(side.fidelity, stand_ins=read_properties(report).get("stand_ins", "")),

@@ -57,7 +57,7 @@ class Protocol:
 
     def __init__(self, config: pytest.Config, session: Session) -> None:
         self._config, self._session = config, session
-        self.pool = Pool(config, session.gpus, session.say, _PRELOADED, kept=component_checks.FILE)
+        self.pool = Pool(config, session.gpus, session.say, _PRELOADED)
         self._warm: tuple[str, ...] = ()
         self._running = ""
         self._stopped = False

@@ -16,8 +16,8 @@ from pytest_rlregress import hardware, stack
 from pytest_rlregress.containment import CHANNEL, Limits
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
-from pytest_rlregress.failures.fidelity import has_tests
 from pytest_rlregress.harness import OPENED, collection, settings, subjects
+from pytest_rlregress.util import ends
 
 T = TypeVar("T")
 #: Without any of these there is no stack.
@@ -75,7 +75,7 @@ class Session:
         for failure in found:
             if _folder_of_tests(failure) is None:
                 raise pytest.UsageError(
-                    f"{source}: {failure.id} has no tests. Find it in a log: rlregress diagnose LOG"
+                    f"{source}: {failure.id} has no tests in {failure.folder}. Write a test of each side there"
                 )
         return found
 
@@ -195,7 +195,7 @@ class Session:
         """Let SIGTERM end the session as Ctrl-C does: fixtures are torn down and reports written."""
         ours = threading.current_thread() is threading.main_thread()
         if ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _stop)
+            signal.signal(signal.SIGTERM, ends.raise_once)
             self._config.add_cleanup(_go_on_after_sigterm)
 
     def _hide_gpus(self) -> None:
@@ -209,7 +209,8 @@ class Session:
         """Without a path on the command line, run the shipped scenarios and the user's, if there is a stack."""
         source, sources = self._config.args_source, pytest.Config.ArgsSource
         if source != sources.ARGS:
-            if len(stack.missing(_JUDGED)) == len(_JUDGED):
+            needs_none = self.chosen and not any(failure.components for failure in self.chosen)
+            if not needs_none and len(stack.missing(_JUDGED)) == len(_JUDGED):
                 raise pytest.UsageError(
                     f"nothing to judge in this environment: {sys.executable} has neither {' nor '.join(_JUDGED)}. "
                     "Is it the one you train in?"
@@ -226,17 +227,13 @@ class Session:
 
 def _folder_of_tests(failure: Failure) -> Path | None:
     """Return where a failure's tests are: its folder, or the one above, which it shares; None if it has no tests."""
-    return next((folder for folder in (failure.folder, failure.folder.parent) if has_tests(folder)), None)
+    folders = (failure.folder, failure.folder.parent)
+    return next((folder for folder in folders if any(folder.glob("test_*.py"))), None)
 
 
 def _go_on_after_sigterm() -> None:
-    if signal.getsignal(signal.SIGTERM) is _stop:
+    if signal.getsignal(signal.SIGTERM) is ends.raise_once:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _stop(number: int, frame: object) -> None:
-    signal.signal(number, signal.SIG_DFL)  # a second one does not wait
-    pytest.exit(f"stopped by {signal.Signals(number).name}", returncode=128 + number)
 
 
 def usage(ask: Callable[[], T]) -> T:

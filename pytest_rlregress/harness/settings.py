@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.util.files import check_url
+from pytest_rlregress.util.surroundings import expand
 from pytest_rlregress.util.units import parse_memory, parse_seconds
 
 GOLDENS = Path(__file__).parents[1] / "hardware_markers" / "goldens"
@@ -94,7 +95,7 @@ def _folders(text: str, base: Path) -> tuple[Path, ...]:
 def _folder(text: str, base: Path) -> Path:
     if not text.strip():
         raise ValueError("a folder, which is made if it is not there")
-    return base / Path(text.strip()).expanduser()
+    return base / expand(text.strip())
 
 
 def _records(text: str, base: Path) -> Path | str:

@@ -33,7 +33,8 @@ def under_guards(failure: Failure, settings: Settings) -> Callable[..., Any]:
     Raises:
         SubjectError: It is not there, or not to be called like the entry's own; names the value's source.
     """
-    assert failure.subject is not None
+    if failure.subject is None:
+        raise ValueError(f"{failure.id} has no subject")
     try:
         return resolve(failure.subject, settings.subjects)
     except SubjectError as error:

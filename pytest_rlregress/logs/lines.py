@@ -28,7 +28,8 @@ _LOWER = _LEVELS.lower()
 _PREFIX = re.compile(
     rf"""
     (?P<process>
-        \((?:[^()]*\bpid=\d+[^()]*|raylet[^()]*|autoscaler[^()]*|gcs_server[^()]*)\)[ ]?(?:\w+\.cc:\d+:[ ])? # Ray, vLLM
+        \((?:[^()]*(?:\([^()]*\)[^()]*)?\bpid=\d+[^()]*|raylet[^()]*|autoscaler[^()]*|gcs_server[^()]*)\) # Ray, vLLM
+        [ ]?(?:\w+\.cc:\d+:[ ])?
       | \[(?:raylet|gcs_server|(?:rank|default)\d+|\d+,\d+)\](?:<std(?:out|err)>)?:?[ ]?     # Ray, torchrun, mpirun
       | \[(?!\S+\.\w{{1,3}}:)[\w.-]+(?:[ ]*:\d+)+\][ ]                                       # UCX, Open MPI
       | [A-Z][a-z]{{2}}[ ]{{1,2}}\d{{1,2}}[ ]\d\d:\d\d:\d\d[ ][\w.-]+[ ](?:[\w./-]+\[\d+\]|kernel):[ ]?  # journald
@@ -44,10 +45,10 @@ _PREFIX = re.compile(
   | (?:\^[CZ\\])+(?=\S)                                                                      # a terminal's echo of keys
   | (?:FAILED|ERROR)[ ]\S+::.{{1,200}}?[ ]-[ ]                                                  # pytest's summary
   | (?P<record>
-        (?P<glog>\[?[DIWEFC]\d{{4}}[ ]\d\d:\d\d:\d\d[.\d]*[ ]+(?:\d+[ ]+)?[\w./-]+:\d+\][ ]?)
+        (?P<glog>\[?[DIWEFC]\d{{3,4}}[ ]\d\d:\d\d:\d\d[.\d]*[ ]+(?:\d+[ ]+)?[\w./-]+:\d+\][ ]?)
       | [ ]{{0,4}}\[{_DATE}[ ](?P<ray>[DIWEFC])[ ]\d+[ ]\d+\][ ](?:\([\w .]+\)[ ])?[\w./-]+:\d+:[ ]
       | \[(?P<bracketed>{_LEVELS})(?:\|[\w./-]+:\d+)?\](?:[ ]{_DATE})?(?:[ ]>>|:|[ ]-)?[ ]?
-      | (?P<level>{_LEVELS})(?::[\w.]+:|[ ]*\|[ ]|[ ]-[ ]|:?[ ]+(?=\S)|:?$)
+      | (?P<level>{_LEVELS})(?::[\w.-]+:|[ ]*\|[ ]|[ ]-[ ]|:?[ ]+(?=\S)|:?$)
         (?:[\w.]+\.py:\d+[ ]--[ ])?
         (?:\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ])?
         (?:\[[\w./-]+:\d+\](?:[ ]|$)|[\w./-]+:\d+\](?:[ ]|$)|[\w.<>]+:[\w.<>]+:\d+[ ]-[ ])?
@@ -56,7 +57,8 @@ _PREFIX = re.compile(
       | (?:time="[^"]*"[ ])?level=(?P<logfmt>{_LOWER})[ ]msg="?                              # docker, Kubernetes
     )
   | (?P<stamp>
-        \[?(?:{_DATE}|\d\d/\d\d/\d\d(?:\d\d)?[ ]\d\d:\d\d:\d\d|\d\d:\d\d:\d\d(?:[.,]\d+)?(?=[ \]]))\]?
+        \[?(?:{_DATE}|\d\d/\d\d/\d\d(?:\d\d)?[ ]\d\d:\d\d:\d\d|\d\d:\d\d:\d\d(?:[.,]\d+)?(?=[ \]]))
+        (?:[ ](?:DP|TP|PP|EP)\d+)*\]?
         (?:[ ]std(?:out|err)[ ][FP])?(?:[ ][|-](?=[ ]))?[ \t]?
         (?:(?:\[[\w.]+\]|[\w.-]+[ ]-[ ]|[\w.-]+[ ])?[ ]*(?=\[?(?:{_LEVELS})\b))?
     )
@@ -222,7 +224,9 @@ def _read_json(text: str) -> list[tuple[str, str]] | None:
     if (field := _REFUSAL_FIELD.fullmatch(text)) and isinstance(said := _parse(field["text"], json.loads), str):
         return [("", f"the request failed: {' '.join(said.split())}")]
     if body := _REFUSAL.search(text):
-        refusal = _read_refusal(_parse(body[0], json.loads) or _parse(body[0], ast.literal_eval))  # as Python prints it
+        plain = re.sub(r"\\+(['\"])", r"\1", body[0])  # within a repr its quotes are escaped
+        readings = ((parse, one) for one in (body[0], plain) for parse in (json.loads, ast.literal_eval))
+        refusal = _read_refusal(next(filter(None, (_parse(one, parse) for parse, one in readings)), None))
         if refusal and not re.search(r"\w(?:Error|Exception): ", text[: body.start()]):
             return [("ERROR", refusal)]
     if not (text.startswith("{") and text.rstrip().endswith("}")):

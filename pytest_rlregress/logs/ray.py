@@ -121,7 +121,8 @@ def deaths(logs: Iterable[Path], read: Callable[[Path, int], str] = end_of) -> l
 def _name(log: Path) -> str:
     """Return the Ray process that writes this log: ``Ray worker 1234 (actor Rollout)``."""
     found = _LOG.fullmatch(log.name)
-    assert found
+    if found is None:
+        return log.name
     if found["daemon"]:
         return f"Ray's {found['daemon']}"
     names = [mark for mark in _MARK.finditer(ansi.read(log, 0, _READ_BYTES)) if mark["kind"]]

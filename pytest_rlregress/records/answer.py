@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from pytest_rlregress.failures.causes import BadTest, SharedCause, find_shared
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.records.record_types import Record, RecordedTest, State, Summary
 from pytest_rlregress.util.text import clean, code_span, markdown_table, plural, quoted, wrapped
@@ -22,13 +23,14 @@ _NOTES = 3  # of one finding
 
 @dataclass(frozen=True)
 class RunFinding:
-    """Tests that came out otherwise than expected: those of a failure's side with one word, or a single other test.
+    """Tests that came out otherwise than expected: those of one cause, of a failure's side, or a single other test.
 
     Attributes:
         word: A verdict, ``broken`` for a component, or pytest's word.
-        name: The failure, the component, or the test.
+        name: The cause that tests of several failures or sides share, the failure, the component, or the test.
         side: ``reproduces`` or ``guards``; "" where the test is a side of no failure.
         of: How many tests that side has.
+        is_cause: Whether ``name`` is a cause.
     """
 
     word: str
@@ -36,6 +38,7 @@ class RunFinding:
     side: str
     tests: tuple[RecordedTest, ...]
     of: int
+    is_cause: bool = False
 
     @property
     def fails(self) -> bool:
@@ -48,8 +51,16 @@ class RunFinding:
         return self.name if self.side else ""
 
     @property
+    def untried(self) -> str:
+        """Which releases here the failure was not tried with; "" if it was."""
+        return self.tests[0].extra.untried
+
+    @property
     def counted(self) -> str:
-        """How many tests these are: ``2 of 38 guards``."""
+        """How many tests these are: ``2 of 38 guards``, ``85 tests of 14 failures``."""
+        if self.is_cause:
+            failures = len({test.extra.failure for test in self.tests})
+            return f"{plural(len(self.tests), 'test')} of {plural(failures, 'failure')}"
         return f"{len(self.tests)} of {count_side(self.of, self.side)}"
 
     @property
@@ -65,10 +76,17 @@ def count_side(number: int, side: str) -> str:
 
 
 def find(tests: Collection[RecordedTest]) -> list[RunFinding]:
-    """Find what failed, and what is absent or reproduced against expectation; the gravest first."""
+    """Find what failed, and what is absent or reproduced against expectation; the gravest first.
+
+    Tests of several failures, or of both sides of one, that failed by the same cause are one finding.
+    """
     sides = Counter((test.extra.failure, test.extra.side) for test in tests)
+    causes = [_of_cause(one) for one in find_shared(map(_describe_bad, filter(_is_bad_side, tests)))]
+    told = {id(test) for one in causes for test in one.tests}
     groups: dict[tuple[str, str, str], list[RecordedTest]] = {}
     for test in tests:
+        if id(test) in told:
+            continue
         extra = test.extra
         noted = extra.note and extra.verdict in (Verdict.ABSENT, Verdict.REPRODUCED)
         if test.status == "failed" or noted:
@@ -78,7 +96,26 @@ def find(tests: Collection[RecordedTest]) -> list[RunFinding]:
         RunFinding(word, name, side, tuple(some), sides[name, side] if side else 1)
         for (word, name, side), some in groups.items()
     ]
-    return sorted(found, key=lambda one: (not one.fails, _ORDER.index(one.word) if one.word in _ORDER else 99))
+    found = [*causes, *found]
+    return sorted(found, key=lambda one: (not one.fails, not one.is_cause, _place_by_gravity(one.word)))
+
+
+def _is_bad_side(test: RecordedTest) -> bool:
+    return test.status == "failed" and bool(test.extra.failure)
+
+
+def _describe_bad(test: RecordedTest) -> BadTest[RecordedTest]:
+    return BadTest(test, test.extra.failure, test.extra.side, test.extra.cause)
+
+
+def _of_cause(shared: SharedCause[RecordedTest]) -> RunFinding:
+    tests = tuple(one.test for one in shared.tests)
+    word = shared.word or min((test.word for test in tests), key=_place_by_gravity)
+    return RunFinding(word, shared.cause, "", tests, len(tests), is_cause=True)
+
+
+def _place_by_gravity(word: str) -> int:
+    return _ORDER.index(word) if word in _ORDER else 99
 
 
 def summarise(
@@ -109,21 +146,30 @@ def summarise(
 
 def _failed(findings: Iterable[RunFinding]) -> list[str]:
     """Name what failed, by failure; then the components, the number of other tests, and what to type."""
-    by_name: dict[str, list[str]] = {}
+    by_name: dict[tuple[str, str], list[str]] = {}
     broken: list[str] = []
     others: list[str] = []
+    causes: list[str] = []
     for one in findings:
         if not one.fails:
             continue
-        if one.side:
-            by_name.setdefault(one.name, []).append(f"{one.counted} {one.word}")
+        if one.is_cause:
+            causes.append(f"{one.counted} {one.word} by one cause, {code_span(clean(one.name))}")
+        elif one.side:
+            by_name.setdefault((one.untried, one.name), []).append(f"{one.counted} {one.word}")
         elif one.word == "broken":
             broken.append(one.name)
         else:
             others.append(one.name)
-    parts = [f"{name}: {', '.join(words)}" for name, words in by_name.items()]
-    if len(parts) > _NAMED:
-        parts[_NAMED:] = [f"{len(parts) - _NAMED} more failures"]
+    failures = sorted(by_name.items(), key=lambda one: one[0][0])  # what was not tried with these releases comes last
+    parts, said = [], ""
+    for (untried, name), words in failures[:_NAMED]:
+        before = f"{untried}: " if untried != said else ""
+        parts.append(f"{before}{name}: {', '.join(words)}")
+        said = untried
+    if len(failures) > _NAMED:
+        parts.append(f"{len(failures) - _NAMED} more failures")
+    parts = [*causes, *parts]
     parts += [f"broken here: {', '.join(broken)}"] if broken else []
     if others:
         named = f": {code_span(clean(others[0]))}" if len(others) == 1 else ""
@@ -188,6 +234,9 @@ def _missing(test: RecordedTest) -> str:
     broken = re.fullmatch(r"(\S+) is broken: .*", reason)
     if broken:
         return f"{broken[1]} that works"
+    undriven = re.match(r"(.+?) can't be driven this way: ", reason)
+    if undriven:
+        return f"a way to drive {undriven[1]}"
     return re.split(
         r" is not installed|, this |, which |: | \(", re.sub(r"^(?:needs|drives) ", "", reason), maxsplit=1
     )[0]
@@ -225,6 +274,9 @@ def details(tests: Collection[RecordedTest]) -> dict[str, list[str]]:
 
 
 def _bullet(one: RunFinding) -> str:
+    if one.is_cause:
+        failures = ", ".join(dict.fromkeys(test.extra.failure for test in one.tests))
+        return f"- {code_span(clean(one.name))}: {one.counted} {one.word}: {failures}"
     notes = f": {'; '.join(map(code_span, one.notes))}" if one.notes else ""
     if not one.side:
         return f"- {code_span(clean(one.name))}: {one.word}{notes}"

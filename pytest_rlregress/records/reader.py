@@ -20,6 +20,8 @@ from pytest_rlregress.util import files
 #: How a journal's name ends; before that it is the name that the record is going to have.
 JOURNAL = ".partial.jsonl"
 _T = TypeVar("_T")
+# Days before and after such a time are days too.
+_EARLIEST, _LATEST = 0, 250_000_000_000_000  # ms since 1970: in the year 9892
 
 
 def is_journal(path: Path) -> bool:
@@ -61,7 +63,7 @@ def read(path: Path) -> Record:
     """
     try:
         running = is_journal(path) and _is_held(path)  # before its content is read
-        content = path.read_bytes()
+        content = files.read_regular(path)
     except IsADirectoryError:
         raise RecordError(f"{path}: a folder, not a record: name a file in it") from None
     except OSError as error:
@@ -79,6 +81,10 @@ def read(path: Path) -> Record:
         raise RecordError(f"{path}: no complete JSON, so no record, or one that was cut off: {error}") from None
     if record.results.extra.format > FORMAT:
         raise RecordError(f"{path}: {_newer(record.results.extra.format)}")
+    start = record.results.summary.start
+    if not _EARLIEST <= start <= _LATEST:
+        told = start if abs(start) < 10**20 else "a number of more than 20 digits"
+        raise RecordError(f"{path}: does not say when its run began: {told} isn't a time")
     if not record.results.extra.stack.requirements:
         raise RecordError(f"{path}: does not say what was installed: results.extra.stack.requirements is empty")
     return record
@@ -97,14 +103,14 @@ def _decode(content: bytes, kind: type[_T]) -> _T:
 
 def _is_held(journal: Path) -> bool:
     """Return whether the run of a journal still goes on, on this machine."""
-    with open(journal, "rb") as file, contextlib.suppress(OSError):  # a disk that knows no locks
+    with open(files.open_regular(journal), "rb") as file, contextlib.suppress(OSError):  # a disk that knows no locks
         return not files.lock(file.fileno(), shared=True)
     return False
 
 
 def _assemble(journal: bytes, running: bool) -> Record:
     """Build the record of a run that has left only its journal."""
-    first, *lines = journal.splitlines()
+    first, *lines = journal.removesuffix(b"\n").split(b"\n")
     head, known = _decode(first, Record), [_decode(line, JournalLine) for line in lines]
     tests = {line.nodeid: line.test for line in known}
     stop = known[-1].at if known else head.results.summary.stop

@@ -8,7 +8,7 @@ release.
 from __future__ import annotations
 
 from importlib import metadata
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import msgspec
@@ -40,6 +40,8 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     side: str = ""
     verdict: str = ""
     note: str = ""
+    untried: str = ""  # of a bad verdict: the releases here that the failure was not tried with
+    cause: str = ""  # of a bad test: what failed at its root
     subject: str = ""
     components: str = ""  # of the failure, with commas
     hardware: str = ""
@@ -58,7 +60,7 @@ class RecordedTest(msgspec.Struct, rename="camel", omit_defaults=True):
     name: str
     status: Status
     raw_status: RawStatus
-    duration: int
+    duration: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
     file_path: str
     extra: HarnessProperties = msgspec.field(default_factory=HarnessProperties)
     retries: int = 0
@@ -183,7 +185,7 @@ class Summary(msgspec.Struct, kw_only=True):
     pending: int = 0
     other: int = 0
     start: int
-    stop: int
+    stop: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 
 
 class Results(msgspec.Struct):

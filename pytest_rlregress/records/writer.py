@@ -42,6 +42,7 @@ class RecordWriter(RunResults):
     _head: Record  # and these two from when the session starts
     _path: Path
     _journal: Journal | None = None
+    _is_over = False
 
     def __init__(self, config: pytest.Config, session: Session, place: Path | str) -> None:
         super().__init__(config)
@@ -75,6 +76,8 @@ class RecordWriter(RunResults):
         self._path = self._folder / f"{name}.json"
         if not self._config.option.collectonly:
             self._journal = Journal(self._folder / f"{name}{JOURNAL}", head)
+            # A run that is interrupted while xdist's workers start has no end of its session.
+            self._config.add_cleanup(self._write_once)
 
     def note(self, nodeids: Sequence[str]) -> None:
         """Note what is known of these tests by now, in the journal too."""
@@ -88,8 +91,15 @@ class RecordWriter(RunResults):
         try:
             yield
         finally:
-            if self._journal is not None:
-                self._write(session, self._journal)
+            self._write_once(session)
+
+    def _write_once(self, session: pytest.Session | None = None) -> None:
+        """Write the record, the first time this is called; without a session the run did not come to its end."""
+        if self._journal is None or self._is_over:
+            return
+        self._is_over = True
+        self.stopped = self.stopped or session is None
+        self._write(session, self._journal)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the record is."""
@@ -101,7 +111,7 @@ class RecordWriter(RunResults):
             copied = f"{self._remote.url}/{self._path.name}, here " if self._remote else ""
             terminalreporter.write_line(f"record: {copied}{self.written}")
 
-    def _write(self, session: pytest.Session, journal: Journal) -> None:
+    def _write(self, session: pytest.Session | None, journal: Journal) -> None:
         unfinished = any(test.raw_status in ("pending", "interrupted") for test in self.tests.values())
         state: State = "interrupted" if self.stopped or unfinished else "complete"
         record = with_tests(self._head, self.tests.values(), state, self._now(), self.problem)
@@ -121,7 +131,7 @@ class RecordWriter(RunResults):
                 f"the record could not be copied: {error}. It is kept in {self._path}, and copied by the next run that "
                 "writes there"
             )
-        if self._unwritten:
+        if self._unwritten and session is not None:
             session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
         journal.close(keep=not self.written)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import netrc
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -172,7 +173,7 @@ def wandb_mode(environ: Mapping[str, str]) -> str:
     mode = environ.get("WANDB_MODE") or "online"  # wandb 0.31 refuses an empty one
     if mode != "online" or environ.get("WANDB_API_KEY") or environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return mode
-    file = Path(environ.get("NETRC") or Path(environ.get("HOME", "~"), ".netrc")).expanduser()
+    file = os.path.expanduser(environ.get("NETRC") or os.path.join(environ.get("HOME", "~"), ".netrc"))
     server = urlsplit(environ.get("WANDB_BASE_URL", "")).netloc
     try:
         entries = netrc.netrc(file)

@@ -139,13 +139,17 @@ def forget_cached_prefixes(llm: LLM) -> None:
     Requests that are running are computed again from their first token, with the new weights, and go on: the tokens
     they have stay. By itself vLLM resets nothing while a request runs, and only its log says so.
 
+    The store of a KV connector, where one is configured, is emptied too.
+
     Args:
         llm: An engine with its new weights.
 
     Raises:
         RuntimeError: The engine refuses: it would go on from what it cached under the old weights.
     """
-    if not llm.reset_prefix_cache(reset_running_requests=True):
+    # A connector's store is one more cache, and isn't reset by default.
+    connector = {"reset_connector": True} if llm.llm_engine.vllm_config.kv_transfer_config else {}
+    if not llm.reset_prefix_cache(reset_running_requests=True, **connector):
         raise RuntimeError("the engine did not reset its prefix cache: it would go on from keys of the old weights")
 
 

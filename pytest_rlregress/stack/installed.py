@@ -148,13 +148,22 @@ def distributions() -> Iterator[metadata.Distribution]:
     return iter(metadata.distributions(path=folders))
 
 
+def read_head(distribution: metadata.Distribution) -> tuple[str, str]:
+    """Return a distribution's name and version; "" for what it doesn't say, or says in no text."""
+    try:
+        head = distribution.metadata  # parsed each time it is asked for
+        return str(head["Name"] or ""), str(head["Version"] or "")
+    except (ValueError, TypeError, OSError, LookupError):  # UnicodeDecodeError is a ValueError
+        return "", ""
+
+
 def versions() -> dict[str, str]:
     """Return the version of every installed distribution, and of every component that one of them provides."""
     found: dict[str, str] = {}
     for distribution in distributions():
-        head = distribution.metadata  # parsed each time it is asked for
-        if head["Name"]:  # a half-removed distribution has none
-            found.setdefault(canonicalize_name(head["Name"]), head["Version"])  # the first on the path is imported
+        name, version = read_head(distribution)
+        if name:  # a half-removed distribution has none
+            found.setdefault(canonicalize_name(name), version)  # the first on the path is imported
     for component, about in COMPONENTS.items():
         present = next((name for name in about.distributions if name in found), None)
         if present:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,12 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from urllib.parse import unquote, urlparse
+from urllib.parse import parse_qs, unquote, urlparse
 
+import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.stack.installed import distributions
+from pytest_rlregress.stack.installed import distributions, read_head
+from pytest_rlregress.util.text import strip_credentials
 
 
 class LockError(ValueError):
@@ -78,21 +79,52 @@ def installed() -> Lock:
     """Return the lock of this process' environment."""
     lines: dict[str, str] = {}
     for distribution in distributions():
-        name = distribution.metadata["Name"]
+        name, version = read_head(distribution)
         if name:  # a half-removed distribution has none; the first on the path is what is imported
-            lines.setdefault(canonicalize_name(name), _line(name, distribution))
+            lines.setdefault(canonicalize_name(name), _line(name, version, distribution))
     return Lock(lines)
 
 
-def _line(name: str, distribution: metadata.Distribution) -> str:
+def _line(name: str, version: str, distribution: metadata.Distribution) -> str:
     """Return the line that installs exactly this distribution: pip notes where it had it from (PEP 610)."""
-    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
-    url = origin.get("url", "")
-    if origin.get("dir_info", {}).get("editable"):
+    origin = _read_origin(distribution)
+    url = strip_credentials(origin.url)
+    if origin.dir_info is not None and origin.dir_info.editable:
         return f"-e {unquote(urlparse(url).path)}"
-    if "vcs_info" in origin:
-        url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
-    return f"{canonicalize_name(name)} @ {url}" if url else f"{canonicalize_name(name)}=={distribution.version}"
+    if origin.vcs_info is not None:
+        url = f"{origin.vcs_info.vcs}+{url}@{origin.vcs_info.commit_id}"
+    return f"{canonicalize_name(name)} @ {url}" if url else f"{canonicalize_name(name)}=={version}"
+
+
+class _Folder(msgspec.Struct):
+    editable: bool = False
+
+
+class _Checkout(msgspec.Struct):
+    vcs: str
+    commit_id: str
+
+
+class _Origin(msgspec.Struct):
+    """Where an installer had a distribution from, as direct_url.json says."""
+
+    url: str = ""
+    dir_info: _Folder | None = None
+    vcs_info: _Checkout | None = None
+
+
+def _read_origin(distribution: metadata.Distribution) -> _Origin:
+    """Read a distribution's direct_url.json; from nowhere where it is another thing: it may be any package's."""
+    try:
+        origin = msgspec.json.decode(distribution.read_text("direct_url.json") or "{}", type=_Origin)
+        urlparse(origin.url)
+    except (ValueError, OSError, RecursionError):
+        return _Origin()
+    return origin if re.fullmatch(r"\S*", origin.url + "".join(map(str, _parts(origin.vcs_info)))) else _Origin()
+
+
+def _parts(checkout: _Checkout | None) -> tuple[str, ...]:
+    return () if checkout is None else (checkout.vcs, checkout.commit_id)
 
 
 def read(path: Path) -> Lock:
@@ -111,13 +143,21 @@ def read(path: Path) -> Lock:
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
     """Return the lines of a requirements file with their numbers; those that a backslash continues are one."""
     begun, parts = 1, []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         parts.append(line.removesuffix("\\"))
         if not line.endswith("\\"):
             yield begun, " ".join(parts)
             begun, parts = number + 1, []
     if parts:
         yield begun, " ".join(parts)
+
+
+# Options of pip that say where packages come from, and in which form.
+_OF_INDEXES = re.compile(
+    r"(?:-[if]\s|--(?:index-url|extra-index-url|no-index|find-links|trusted-host|no-binary|only-binary|prefer-binary"
+    r"|pre|require-hashes|use-feature)(?:[\s=]|$))"
+)
+_EDITABLE_COMMIT = re.compile(r"(?P<url>\w+\+[^\s#]+@[0-9a-fA-F]{7,64})#(?P<fragment>\S+)")
 
 
 def of_lines(lines: Iterable[tuple[int, str]], source: str, folder: Path) -> Lock:
@@ -129,7 +169,7 @@ def of_lines(lines: Iterable[tuple[int, str]], source: str, folder: Path) -> Loc
     found: dict[str, str] = {}
     for number, line in lines:
         stripped = re.sub(r"(^|\s)#.*|\s--hash=\S+", "", line).strip()
-        if not stripped or re.match(r"-[if] |--(?!editable)", stripped):
+        if not stripped or _OF_INDEXES.match(stripped):
             continue  # where packages come from is the user's configuration, not the lock's
         try:
             name, exact = _exact(stripped, folder)
@@ -147,7 +187,11 @@ def of_lines(lines: Iterable[tuple[int, str]], source: str, folder: Path) -> Loc
 
 def _exact(line: str, folder: Path) -> tuple[str | None, str]:
     """Return the package that a line installs, and that line normalised; no name where its marker excludes it."""
+    if line.startswith("-") and not re.match(r"(?:-e|--editable)[\s=]", line):
+        raise ValueError("an option that this doesn't follow. Allowed: name==version, name @ URL, -e FOLDER")
     editable = re.match(r"(?:-e|--editable)[ =]+(.+)", line)
+    if editable and re.match(r"\w+\+", editable[1]):
+        return _read_editable_commit(editable[1].strip())
     if editable:
         where = (folder / editable[1].strip().removeprefix("file://")).resolve()
         return project_name(where), f"-e {where}"
@@ -164,6 +208,17 @@ def _exact(line: str, folder: Path) -> tuple[str | None, str]:
     if len(pins) != 1 or len(requirement.specifier) != 1:
         raise ValueError("not exactly one version. Allowed: name==version, name @ URL, -e FOLDER")
     return name, f"{name}=={pins[0].version}"
+
+
+def _read_editable_commit(text: str) -> tuple[str, str]:
+    """Return the package and the line of an editable one from a commit, as ``pip freeze`` writes it."""
+    found = _EDITABLE_COMMIT.fullmatch(text)
+    parts = parse_qs(found["fragment"]) if found else {}
+    if not found or "egg" not in parts:
+        raise ValueError("not exactly one commit with its name. Allowed: -e git+URL@COMMIT#egg=NAME")
+    name = canonicalize_name(re.sub(r"\[.*", "", parts["egg"][0]))
+    folder = f"#subdirectory={parts['subdirectory'][0]}" if "subdirectory" in parts else ""
+    return name, f"{name} @ {strip_credentials(found['url'])}{folder}"
 
 
 def project_name(folder: Path) -> str:

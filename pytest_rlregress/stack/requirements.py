@@ -10,7 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from pytest_rlregress.stack.installed import distributions
+from pytest_rlregress.stack.installed import distributions, read_head
 
 #: The requirements of each package, by its normalised name, whose markers hold for this Python and platform. Those of
 #: an extra count where a package of the same set requires it with that extra.
@@ -21,7 +21,7 @@ def read_requirements(found: Iterable[metadata.Distribution] | None = None) -> R
     """Read the requirements of the distributions of this environment, or of another one."""
     requirements: dict[str, list[Requirement]] = {}
     for distribution in distributions() if found is None else found:
-        name = distribution.metadata["Name"]
+        name, _ = read_head(distribution)
         if name and canonicalize_name(name) not in requirements:  # the first on the path is what is imported
             requirements[canonicalize_name(name)] = _parse(distribution.requires or ())
     extras: dict[str, set[str]] = {name: set() for name in requirements}

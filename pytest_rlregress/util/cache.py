@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from pytest_rlregress.util.surroundings import cache_folder as folder
 
-
-def folder() -> Path:
-    """Return the cache folder: environment ``RLREGRESS_CACHE_DIR``, else the user's own; it need not exist yet."""
-    own = os.environ.get("RLREGRESS_CACHE_DIR")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlregress"
+__all__ = ["folder"]

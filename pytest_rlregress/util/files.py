@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
@@ -80,6 +82,28 @@ def append_json(file: int, values: Iterable[object]) -> None:
     except OSError:
         os.ftruncate(file, size)
         raise
+
+
+def open_regular(path: Path) -> int:
+    """Open a regular file for reading; returns its descriptor.
+
+    Raises:
+        OSError: It can't be opened, or it is something else: to read a pipe or a device could take for ever.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    kind = os.fstat(file).st_mode
+    if stat.S_ISREG(kind):
+        return file
+    os.close(file)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file; raise an OSError for anything else, as ``open_regular`` does."""
+    with open(open_regular(path), "rb") as file:
+        return file.read()
 
 
 def text_or_nothing(file: str | Path) -> str:

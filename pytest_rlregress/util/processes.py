@@ -97,6 +97,13 @@ def command(pid: int) -> str:
     return ""
 
 
+def go_on(pid: int) -> None:
+    """Let a process go on that a signal has stopped (SIGSTOP): it can hear of nothing."""
+    with suppress(psutil.Error, OSError):
+        if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+            os.kill(pid, signal.SIGCONT)
+
+
 def is_housekeeper(pid: int) -> bool:
     """Return whether a process is one that a library starts once and keeps."""
     found = _HOUSEKEEPERS.search(command(pid))

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
 
 #: A terminal's control sequence, an operating system command (such as a window's title), or any other escape.
 SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
 _SEQUENCE = re.compile(SEQUENCE)
+#: User and password of a URL.
+CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s:]*:[^/\s]*@")
+# In JSON, also of what is a pair.
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]|[\xed][\xa0-\xbf]")
 
 
 def strip_escapes(text: str) -> str:
     """Return a text without escape sequences."""
     return _SEQUENCE.sub("", text)
+
+
+def make_encodable(value: Any) -> Any:
+    """Return a text, or all texts of lists and tables, with halves of characters (lone surrogates) as ``\\ud83d``."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [make_encodable(one) for one in value]
+    if isinstance(value, dict):
+        return {make_encodable(key): make_encodable(one) for key, one in value.items()}
+    return value
+
+
+def load_encodable(document: bytes) -> Any:
+    """Read JSON whose texts are then encoded again: JSON can hold halves of characters, and UTF-8 can't."""
+    found = json.loads(document)
+    return make_encodable(found) if _HALF.search(document) else found
+
+
+def show(stream: TextIO, text: str) -> None:
+    """Write a text to a stream whatever its encoding: what that doesn't have is written as ``\\xe9``."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
 
 
 def on_one_line(text: str) -> str:
@@ -27,16 +58,6 @@ def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
         100, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     ).wrap
     return [line for part in text.splitlines() for line in wrap(part)]
-
-
-def checked_lines(checked: Iterable[str], not_checked: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the last lines of a report: what was checked, and by reason what was not, given as (check, reason)."""
-    by_reason: dict[str, list[str]] = {}
-    for check, why in sorted(not_checked, key=lambda pair: (pair[1], pair[0])):
-        by_reason.setdefault(why, []).append(check)
-    lines = [f"checked: {', '.join(checked) or 'nothing'}"]
-    lines += [f"not checked: {', '.join(dict.fromkeys(checks))}: {why}" for why, checks in by_reason.items()]
-    return [part for line in lines for part in wrapped(line, rest="  ")]
 
 
 def code_span(text: str) -> str:
@@ -65,9 +86,75 @@ def join_some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def clean(text: str) -> str:
-    """Put a text from outside on one line, without terminal control characters."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+def clean(text: str, most: int = 2000) -> str:
+    """Put a text from outside on one line, without terminal control characters, and cut it where it is very long."""
+    text = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 4 * most]).split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def clean_lines(text: str, *, colours: bool = False) -> str:
+    """Return a text as a terminal may get it: what would move its cursor, change it or turn its lines is ``\ufffd``.
+
+    Args:
+        text: Of any origin.
+        colours: Whether sequences that only colour stay, such as for a terminal.
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    parts = re.split(r"(\x1b\[[\d;]*m)", text.replace("\r\n", "\n"))
+    for at, part in enumerate(parts):
+        if at % 2 == 0:
+            parts[at] = "".join(sign if _is_shown(sign) else "\ufffd" for sign in part)
+        elif not colours:
+            parts[at] = ""
+    return "".join(parts)
+
+
+def _is_shown(sign: str) -> bool:
+    if sign in "\n\t" or sign.isprintable():
+        return True
+    turns = "\u202a" <= sign <= "\u202e" or "\u2066" <= sign <= "\u2069"  # the direction of what follows
+    return not turns and unicodedata.category(sign) not in ("Cc", "Zl", "Zp")
+
+
+class CleanStream:
+    """A stream of a command: what is printed to it is cleaned, whoever wrote it; all else is the stream's.
+
+    Attributes:
+        as_it_is: The stream, for what moves the cursor on purpose.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.as_it_is = stream
+        self._colours = stream.isatty()
+
+    def write(self, text: str) -> int:
+        """Write a text as ``clean_lines`` gives it."""
+        self.as_it_is.write(clean_lines(text, colours=self._colours))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the stream has by that name."""
+        return getattr(self.as_it_is, name)
+
+
+def quoted_around_code(text: str) -> str:
+    """Return Markdown of others on one line: its code stays code, and all else that isn't plain words becomes code."""
+    parts = re.split(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))", clean(text))
+    found = []
+    for at in range(0, len(parts), 3):
+        plain_words = parts[at]
+        blank = plain_words[: len(plain_words) - len(plain_words.lstrip())]
+        end = plain_words[len(plain_words.rstrip()) :] if plain_words.strip() else ""
+        words = plain_words.strip()
+        is_plain = re.fullmatch(r"[\w .,:;()+=%'\"?-]*", words) and not words.startswith(("- ", "+ "))
+        found += [blank, words if is_plain else code_span(words), end, *parts[at + 1 : at + 2]]
+    return "".join(found)
+
+
+def strip_credentials(url: str) -> str:
+    """Return a URL without user and password; the user of ssh stays, which isn't a secret."""
+    return CREDENTIALS.sub("://", url)
 
 
 def quoted(text: str) -> str:

@@ -210,7 +210,7 @@ def test_verl(name, progress, tmp_path, monkeypatch):
         StepSettings(prompts=4, samples_per_prompt=4), True, say=progress, watch_log=logs.append
     ) as trainer:
         modules = ["verl_mutants"] if name == "broken-syncs" else []
-        environment = {"PYTHONPATH": str(HERE.parent), verl_mutants.VARIABLE: json.dumps(BROKEN)}
+        environment = {"PYTHONPATH": str(HERE.parent / "support"), verl_mutants.VARIABLE: json.dumps(BROKEN)}
         trainer.run(steps, settings=settings, environment=environment, modules=modules)
         rows = map(json.loads, (trainer.folder / "0" / verl_settings.METRICS_FILE).read_text().splitlines())
         kept = [row | {"data": {k: v for k, v in row["data"].items() if k.startswith(KEPT)}} for row in rows]

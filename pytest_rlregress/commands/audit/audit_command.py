@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,17 @@ from pytest_rlregress.audit import files, model_gap
 from pytest_rlregress.audit.batch import BatchError
 from pytest_rlregress.audit.whole import CHECKS, MODEL_CHECK, Audit
 from pytest_rlregress.util.arguments import count
-from pytest_rlregress.util.text import checked_lines, plural, wrapped
+from pytest_rlregress.util.coverage import Coverage
+from pytest_rlregress.util.text import plural, wrapped
 
 _DESCRIPTION = (
     "Check a batch that a trainer dumped: masks, log-probabilities, rewards, groups, positions. It may be "
     f"{files.FORMATS}. A pickle is read, and never executed."
 )
-_EXIT = "The exit code is 1 if there is a finding, 0 if there is none, 2 for bad input."
+_EXIT = (
+    "The exit code is 1 if there is a finding, 0 if there is none, 3 if there is none and something is missing without "
+    "which not all could be checked (the last line names it), 2 for bad input."
+)
 _EPILOG = """\
 the checks, by the names that findings and --skip have:
 {checks}
@@ -91,18 +97,15 @@ def run(options: argparse.Namespace) -> int:
             print(line, file=sys.stderr)
         return 2
     print((_as_json if options.json else _as_text)(str(options.batch), form, audit))
-    return 1 if audit.findings else 0
+    return _coverage(audit).judge(audit.findings).exit_code
+
+
+def _coverage(audit: Audit) -> Coverage:
+    return Coverage.of(audit.found, audit.unchecked)
 
 
 def _audit(options: argparse.Namespace) -> tuple[Audit, str]:
     """Return what the checks found, and which program wrote the batch."""
-    try:
-        import torch
-    except ImportError as error:
-        raise BatchError(
-            f"it cannot be read: torch, which the checks are made with, is not installed here ({error}): "
-            "pip install torch, or run it in the trainer's environment"
-        ) from error
     batch, model = files.open_batch(options.batch), options.model
     said = batch.meta.get("eos_token_id")  # as verl's meta_info does
     ends = [one for one in (said if isinstance(said, list) else [said]) if isinstance(one, int)]
@@ -110,21 +113,32 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, str]:
     audit = Audit(batch.columns, dict(options.map), ends, set(options.skip) & CHECKS.keys())
     kept: list[model_gap.SampledRow] = []
     wanted = {number * audit.rows // options.model_rows for number in range(options.model_rows)}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # on small pieces more wait for each other, three times as long
-    try:
+    with _one_thread():
         for piece in batch.pieces(audit.names):
             tokens = audit.add(piece)
             if model and tokens:
                 kept += model_gap.sampled_rows(tokens, wanted)
-    finally:
-        torch.set_num_threads(threads)
     audit.finish()
     if model and "gap" not in options.skip:
         said = batch.meta.get("temperature")
         temperature = options.temperature or (said if isinstance(said, int | float) and said > 0 else 1.0)
         model_gap.add(audit, kept, model, temperature)
     return audit, batch.form
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch use one thread, if the batch has tensors: on small pieces more wait for each other."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -150,8 +164,10 @@ def _as_json(file: str, form: str, audit: Audit) -> str:
             "trained_tokens": audit.tokens,
             "findings": [asdict(one) for one in audit.findings],
             "notes": audit.notes,
+            "result": _coverage(audit).judge(audit.findings).word,
             "checked": list(audit.found),
-            "not_checked": [{"check": check, "why": why} for check, why in audit.unchecked.items()],
+            "not_checked": [{"check": check, "why": one.why} for check, one in audit.unchecked.items()],
+            "missing": list(_coverage(audit).missing),
         },
         indent=2,
         ensure_ascii=False,
@@ -171,9 +187,10 @@ def _as_text(file: str, form: str, audit: Audit) -> str:
         if one.rows > len(one.places):
             lines.append(f"    and {one.rows - len(one.places):,} more")
         lines += [*wrapped(f"instead: {one.instead}", "  ", "    "), ""]
-    found = plural(len(audit.findings), "finding") if audit.findings else "nothing found"
+    coverage = _coverage(audit)
+    found = coverage.headline(plural(len(audit.findings), "finding") if audit.findings else "")
     tokens = f", {audit.tokens:,} trained tokens" if audit.tokens else ""
     lines += wrapped(f"{file} ({form}), {audit.rows:,} rows{tokens}: {found}", rest="  ")
     for note in audit.notes:
         lines += wrapped(note, rest="  ")
-    return "\n".join([*lines, *checked_lines(audit.found, audit.unchecked.items())])
+    return "\n".join([*lines, *coverage.lines()])

@@ -7,7 +7,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from pytest_rlregress.diagnosis import reader
 from pytest_rlregress.diagnosis.findings import Diagnosis, LogFinding
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
-from pytest_rlregress.util.text import plural, wrapped
+from pytest_rlregress.util.coverage import Coverage, Result, Unchecked
+from pytest_rlregress.util.text import join_some, plural, wrapped
 
 # Of its own: a script that asks whether something documented happened gets no answer from what may be something else.
 _COULD_BE = 3
@@ -32,8 +33,9 @@ def declare(commands: Any) -> None:
         description="Name the documented failures that logs show, the most specifically identified first, with lines, "
         "cause and remedy; then what could be one, but other programs print it too, with what would confirm it; then "
         "what else went wrong in them. What trainers log each step is evidence too: lines that verl and TRL print, "
-        "JSON lines, trainer_state.json, files of TensorBoard. The exit code is 1 if there is a documented "
-        "failure, 3 if something could be one, 0 if neither, 2 for a log that cannot be read.",
+        "JSON lines, trainer_state.json, files of TensorBoard, wandb's CSV. The exit code is 1 if there is a "
+        "documented failure; 3 if something could be one, if something failed that isn't documented, or if metrics "
+        "could not be judged; 0 if none of it; 2 for a log that cannot be read or is empty.",
     )
     parser.add_argument(
         "log",
@@ -55,29 +57,58 @@ def run(options: argparse.Namespace) -> int:
     diagnosis = Diagnosis(catalogue.load([catalogue.SHIPPED, *options.scenarios]))
     unread: list[str] = []
     runs: list[Run] = []
-    for path in (path for given in options.log or [reader.STDIN] for path in metrics.list_files(given)):
+    for given in options.log or [reader.STDIN]:
         try:
-            if (run := metrics.read_file(path)) is None:
-                run, name = Run(reader.name_of(path)), reader.name_of(path)
-                diagnosis.read(name, _watch(reader.read(path), run))
-            runs.append(run)
+            files = metrics.list_files(given)
         except reader.LogError as error:
             unread.append(str(error))
-        except OSError as error:
-            unread.append(f"{path}: {error.strerror or error}")
+            continue
+        for path in files:
+            try:
+                if (read := metrics.read_file(path)) is None:
+                    read, name = [Run(reader.name_of(path))], reader.name_of(path)
+                    diagnosis.read(name, _watch(reader.read(path), read[0]))
+                runs += read
+            except reader.LogError as error:
+                unread.append(str(error))
+            except OSError as error:
+                unread.append(f"{path}: {error.strerror or error}")
     diagnosis.end()
     found = signs.find(runs)
+    coverage = _coverage(diagnosis, runs)
     if options.json:
-        print(json.dumps(_as_json(diagnosis, found, runs, unread), indent=2))
-    else:
-        print(_as_text(diagnosis, found, runs))
+        print(json.dumps(_as_json(diagnosis, found, runs, unread, coverage), indent=2))
+    elif runs:
+        print(_as_text(diagnosis, found, runs, coverage))
     for reason in unread:
         print(f"rlregress diagnose: {reason}", file=sys.stderr)
     if unread:
         return 2
-    if diagnosis.documented or any(one.is_certain for one in found):
-        return 1
-    return _COULD_BE if diagnosis.possible or found else 0
+    result = coverage.judge(diagnosis.documented or any(one.is_certain for one in found))
+    open_questions = diagnosis.possible or found or diagnosis.has_undocumented
+    return _COULD_BE if result is Result.CLEAN and open_questions else result.exit_code
+
+
+def _coverage(diagnosis: Diagnosis, runs: Sequence[Run]) -> Coverage:
+    """Return what was read: events of logs, and metrics; not those of names that are known of no trainer."""
+    checked = [f"{run.log}: {', '.join(parts)}" for run in runs if (parts := _parts_read(diagnosis, run))]
+    named = ("the metrics under verl's or TRL's names, which docs/diagnose.md has",)
+    unchecked = {
+        f"metrics of {run.log}": Unchecked(f"none of their names is known: {join_some([*run.unread])}", named)
+        for run in runs
+        if run.unread and not run.steps
+    }
+    unchecked |= {
+        run.log: Unchecked("it has no metrics", named)
+        for run in runs
+        if not run.steps and not run.unread and not diagnosis.has_read(run.log)
+    }
+    return Coverage.of(checked, unchecked)
+
+
+def _parts_read(diagnosis: Diagnosis, run: Run) -> list[str]:
+    parts = ["lines"] if diagnosis.has_read(run.log) else []
+    return [*parts, _steps(run)] if run.steps else parts
 
 
 def _watch(blocks: Iterable[bytes], run: Run) -> Iterator[bytes]:
@@ -87,7 +118,7 @@ def _watch(blocks: Iterable[bytes], run: Run) -> Iterator[bytes]:
         yield block
 
 
-def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[Run]) -> str:
+def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[Run], coverage: Coverage) -> str:
     trainer = diagnosis.search.trainer
     paragraphs = [_failure_as_text(finding, trainer) for finding in diagnosis.documented]
     paragraphs += [_failure_as_text(finding, trainer, could_be=True) for finding in diagnosis.possible]
@@ -107,7 +138,12 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[R
     count += sum(one.is_certain for one in in_metrics)
     possible += sum(len(signs.TEXTS[one.sign]["ids"]) for one in in_metrics if not one.is_certain)
     could_be = f", {possible} that could be one" if possible else ""
-    paragraphs.append(f"{plural(count, 'documented failure') if count else 'no documented failures'}{could_be}")
+    others = sum(not signs.TEXTS[one.sign]["ids"] for one in in_metrics)
+    could_be += f", {plural(others, 'sign')} of none in the metrics" if others else ""
+    headline = coverage.headline(plural(count, "documented failure") if count else "", "no documented failures")
+    paragraphs.append(f"{headline}{could_be}")
+    for name, one in coverage.unchecked:
+        paragraphs.insert(-1, "\n".join(wrapped(f"Not checked: {name}: {one.why}", rest="  ")))
     if diagnosis.unknown and not count + possible:
         log = diagnosis.unknown[0].places[0].log
         paragraphs[-1] += f"\nTo document one: rlregress new my-failure --folder scenarios/mine < {shlex.quote(log)}"
@@ -116,7 +152,8 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[R
 
 def _failure_as_text(finding: LogFinding, trainer: str, *, could_be: bool = False) -> str:
     failure = finding.failure
-    assert failure is not None
+    if failure is None:
+        raise ValueError("a finding without a failure")
     lines = [
         f"{'Could be ' if could_be else ''}{failure.id}: {failure.title}",
         f"  {finding.places[0]}{_times(finding)}",
@@ -134,6 +171,7 @@ def _metric_as_text(one: MetricFinding, failures: Mapping[str, Failure], trainer
     text = signs.TEXTS[one.sign]
     known = [failures[name] for name in text["ids"] if name in failures]
     lines = [f"{'' if one.is_certain else 'Could be '}{failure.id}: {failure.title}" for failure in known]
+    lines = lines or [f"Not documented: {one.sign}"]
     pairs, half = one.shown(), _VALUES // 2
     some = pairs if len(pairs) <= _VALUES else [*pairs[:half], *pairs[-half:]]
     shown = ", ".join(f"{signs.format_value(value)} at {step}" for step, value in some)
@@ -163,7 +201,7 @@ def _shorten(text: str) -> str:
 
 
 def _as_json(
-    diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[Run], unread: list[str]
+    diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[Run], unread: list[str], coverage: Coverage
 ) -> dict[str, object]:
     trainer = diagnosis.search.trainer
     documented = [_failure_as_json(one, trainer) | {"confidence": "certain"} for one in diagnosis.documented]
@@ -178,6 +216,8 @@ def _as_json(
         "unknown": [{"what": finding.what} | _count(finding) for finding in diagnosis.unknown],
         "unknown_left_out": diagnosis.left_out,
         "unread": unread,
+        "checked": [*coverage.checked],
+        "not_checked": [{"log": name, "why": one.why} for name, one in coverage.unchecked],
         "metrics": [_metric_as_json(one) for one in in_metrics],
         "metrics_read": [
             {"log": run.log, "steps": len(run.steps), "first": run.first, "last": run.last} for run in runs if run.steps
@@ -187,7 +227,8 @@ def _as_json(
 
 def _failure_as_json(finding: LogFinding, trainer: str) -> dict[str, object]:
     failure = finding.failure
-    assert failure is not None
+    if failure is None:
+        raise ValueError("a finding without a failure")
     texts = {key: getattr(failure, key) for key in ("id", "title", "cause")}
     return {**texts, "remedy": failure.remedy_with(trainer), "refuted": failure.refuted, **_count(finding)}
 

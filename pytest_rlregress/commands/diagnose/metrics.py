@@ -3,6 +3,8 @@ trainer states, TensorBoard's events."""
 
 from __future__ import annotations
 
+import codecs
+import csv
 import json
 import math
 import os
@@ -31,9 +33,12 @@ NAMES: dict[str, tuple[str, ...]] = {
     "gradient norm": ("actor/grad_norm", "grad_norm"),
     "entropy": ("actor/entropy", "actor/entropy_loss", "entropy"),
     "clip fraction": ("actor/pg_clipfrac", "clip_ratio/region_mean", "clip_ratio"),
+    "tool calls": ("tool_call_counts/max", "tools/call_frequency"),
     "cut short": ("response_length/clip_ratio", "completions/clipped_ratio"),
     "shortest completion": ("response_length/min", "completions/min_length"),
     "longest completion": ("response_length/max", "completions/max_length"),
+    "importance ratio": ("sampling/importance_sampling_ratio/mean", "rollout_corr/rollout_is_mean"),
+    "policy's own divergence": ("actor/ppo_kl", "actor/kl_loss", "kl"),
     # Between the engine's log-probabilities and the trainer's. The last names are slime's and those of verl 0.6.
     "gap": (
         "sampling/sampling_logp_difference/mean",
@@ -48,6 +53,12 @@ NAMES: dict[str, tuple[str, ...]] = {
 _JUDGED = {name for names in NAMES.values() for name in names}
 # Where wandb and TensorBoard have a step, the trainer's before the logger's.
 _STEPS = ("global_step", "training/global_step", "step", "_step")
+# What other trainers' names for the same have in them.
+_LIKE_A_METRIC = re.compile(
+    r"reward|score|(?:^|[/_])kl|ratio|log_?prob|logp|grad_norm|entropy|clip|advantage|prob_error"
+)
+_MOST_NAMES = 50
+_STEP_COLUMN = re.compile(rb"(?:[^\n]*,)?[\"']?(?:train/)?(?:global_|_)?step[\"']?\s*(?:,|$)", re.IGNORECASE)
 #: How many steps are kept of a log: no run of a trainer for LLMs has logged as many.
 MOST_STEPS = 20_000
 # From this number on it isn't a step.
@@ -63,7 +74,7 @@ _SETTING = re.compile(rb"'(train_batch_size|ppo_mini_batch_size|ppo_epochs)': (\
 _LONGEST = 100_000  # of a trainer's line
 # The names under which a folder has what trainers write; the content decides what a file is.
 _STATE = "trainer_state.json"
-_IN_FOLDERS = ("*tfevents*", _STATE, "*.jsonl")
+_IN_FOLDERS = ("*tfevents*", _STATE, "*.jsonl", "*.csv")
 
 
 @dataclass(frozen=True)
@@ -118,12 +129,14 @@ class Run:
         numbered: Whether the trainer wrote the steps' numbers; else they are counted as they come.
         settings: Numbers of the trainer's configuration that it printed, by key; several parts may have one key.
         steps: Their numbers, in the order of the log.
+        unread: Names that look like metrics, and are those of no trainer that is known here.
     """
 
     log: str
     numbered: bool = True
     settings: dict[str, set[float]] = field(default_factory=dict)
     steps: dict[int, None] = field(default_factory=dict)
+    unread: dict[str, None] = field(default_factory=dict)
     _latest: int | None = None
     _begun: int = 0  # steps, each again where the log goes back to it
     _series: dict[str, Series] = field(default_factory=dict)
@@ -191,6 +204,8 @@ class Run:
                 steps[name] = int(number)
             elif name in _JUDGED:
                 values[name] = number
+            elif _LIKE_A_METRIC.search(name) and len(self.unread) < _MOST_NAMES:
+                self.unread[name] = None
         if values:
             self.add(next((steps[name] for name in _STEPS if name in steps), None), values)
 
@@ -213,7 +228,7 @@ def _verl_items(line: re.Match[bytes]) -> Iterator[tuple[str, str]]:
     # The step that counts is the one before the metrics, whatever verl logs beside them.
     yield _STEPS[0], line[1].decode()
     for metric, value in _VERL_METRIC.findall(line[2][:_LONGEST]):
-        if (name := metric.decode()) in _JUDGED:
+        if (name := metric.decode()) in _JUDGED or _LIKE_A_METRIC.search(name):
             yield name, value.decode()
 
 
@@ -241,8 +256,10 @@ _WRITERS: tuple[tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]], Iter
 )
 
 
-def read_file(path: Path) -> Run | None:
-    """Read TensorBoard's events or a trainer state, known by their content; None for any other file, as a log.
+def read_file(path: Path) -> list[Run] | None:
+    """Read TensorBoard's events, a trainer state or a table, known by their content; None for any other file, as a log.
+
+    A table is what wandb exports as CSV: it may have several runs, each in columns that begin with its name.
 
     Raises:
         LogError: It is damaged, or its reader isn't installed.
@@ -256,18 +273,43 @@ def read_file(path: Path) -> Run | None:
         rows = _tensorboard(path)
     elif head.lstrip()[:1] == b"{" and b'"log_history"' in head:
         rows = _trainer_state(path)
+    elif b"," in (header := head.removeprefix(codecs.BOM_UTF8).partition(b"\n")[0]) and _STEP_COLUMN.match(header):
+        return _read_table(path)
     else:
         return None
     run = Run(str(path))
     for items in rows:
         run.add_row(items)
-    return run
+    return [run]
+
+
+def _read_table(path: Path) -> list[Run]:
+    """Read a CSV with a column of steps; wandb names its columns ``RUN - METRIC``, and adds __MIN and __MAX of each."""
+    runs: dict[str, Run] = {}
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        for row in csv.DictReader(file):
+            cells = {name: text for name, text in row.items() if isinstance(name, str) and isinstance(text, str)}
+            steps = [
+                (name.lower(), text) for name, text in cells.items() if name.lower().removeprefix("train/") in _STEPS
+            ]
+            values: dict[str, list[tuple[str, str]]] = {}
+            for name, text in cells.items():
+                named, _, metric = name.rpartition(" - ")
+                if text.strip() and not metric.endswith(("__MIN", "__MAX")) and name.lower() not in _STEPS:
+                    values.setdefault(named, []).append((metric, text))
+            for named, items in values.items():
+                run = runs.setdefault(named, Run(f"{path}, {named}" if named else str(path)))
+                run.add_row([*steps, *items])
+    return [*runs.values()] or [Run(str(path))]
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return a path, or of a folder the files of metrics in it and below; itself, where there are none.
+    """Return a path, or of a folder the files of metrics in it and below.
 
     Of a run's checkpoints, each of which has all that came before, the last one counts.
+
+    Raises:
+        LogError: A folder has none.
     """
     if not os.path.isdir(path):  # where it cannot be looked at, reading it says why
         return [path]
@@ -275,7 +317,11 @@ def list_files(path: Path) -> list[Path]:
     last = {}
     for file in sorted((file for file in found if file.name == _STATE), key=_number_of_checkpoint):
         last[file.parent.parent if file.parent.name.startswith("checkpoint-") else file.parent] = file
-    return [file for file in found if file.name != _STATE or file in last.values()] or [path]
+    files = [file for file in found if file.name != _STATE or file in last.values()]
+    if not files:
+        kinds = ", ".join(_IN_FOLDERS)
+        raise LogError(f"{path}: a folder without files of metrics ({kinds}), so nothing was read: name the logs in it")
+    return files
 
 
 def _number_of_checkpoint(state: Path) -> float:

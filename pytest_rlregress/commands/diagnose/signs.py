@@ -39,6 +39,12 @@ _ALIKE, _APART = 1e-5, 1e-3
 _GROWN, _FEW = 5, 3
 # Which part of tokens is clipped on the policy that sampled them by more than rounding.
 _CLIPPED = 0.01
+# Gaps of one token, in nats: how far a token's ratio may be from 1.
+_PER_TOKEN = ("sampling/sampling_logp_difference/mean", "train_rollout_logprob_abs_diff")
+# From which logarithm on the mean ratio is off by more than a token's rounding: 0.9 or 1.1.
+_RATIO_OFF = 0.1
+# From which divergence on a policy is not the one that it is compared with.
+_DIVERGED = 0.01
 # Names of TRL's, whose step is one update: at step 1 the policy is still the one that sampled.
 _UPDATES_ONCE_A_STEP = ("clip_ratio/region_mean", "clip_ratio")
 _SHOWN = 10
@@ -158,17 +164,46 @@ def _find_constant_gap(run: Run) -> Iterator[MetricFinding]:
             return
 
 
+def _find_shifted_ratio(run: Run) -> Iterator[MetricFinding]:
+    """Find that the mean importance ratio is far from 1, though the engine and the trainer agree token by token."""
+    ratio = run.get("importance ratio").numbers()
+    gaps = [gap for gap in run.gaps() if gap.name in _PER_TOKEN]
+    if len(ratio) < _FEW or not gaps or abs(math.log(max(median(ratio.values), 1e-9))) < _RATIO_OFF:
+        return
+    gap = gaps[0]
+    if median(gap.values) < _LARGE_GAP[gap.name]:
+        what = f"{ratio.name} is {_range(ratio)} at {_steps_of(ratio)}, and {gap.name} no more than "
+        what += format_value(max(gap.values))
+        yield MetricFinding("importance ratio far from 1", what, ratio)
+
+
+def _find_divergence_on_policy(run: Run) -> Iterator[MetricFinding]:
+    """Find a divergence before any update: of the policy from itself, or from the reference that it still is."""
+    divergence = run.get("policy's own divergence").numbers()
+    if not divergence or not run.numbered or divergence.steps[0] != 1:
+        return
+    if divergence.name != "kl" and not _is_one_update(run):
+        return
+    if abs(divergence.values[0]) >= _DIVERGED:
+        what = f"{divergence.name} is {format_value(divergence.values[0])} at step 1, before any update"
+        first = divergence.where(lambda step, _: step == 1)
+        yield MetricFinding("divergence before any update", what, first)
+
+
+def _is_one_update(run: Run) -> bool:
+    """Return whether a step of verl's is one update, as far as its settings are printed."""
+    sizes = [run.settings.get(key, set()) for key in ("train_batch_size", "ppo_mini_batch_size")]
+    return len(sizes[0]) == 1 and sizes[0] == sizes[1] and run.settings.get("ppo_epochs") == {1}
+
+
 def _find_clipped_at_once(run: Run) -> Iterator[MetricFinding]:
     """Find that ratios were clipped in the first update, when the policy was still the one that sampled."""
     clipped = run.get("clip fraction").numbers()
     if not clipped or clipped.values[0] < _CLIPPED:
         return
     first = clipped.steps[0]
-    if clipped.name in _UPDATES_ONCE_A_STEP:
-        on_policy = run.numbered and first == 1  # a later one would be a mean over several
-    else:
-        sizes = [run.settings.get(key, set()) for key in ("train_batch_size", "ppo_mini_batch_size")]
-        on_policy = len(sizes[0]) == 1 and sizes[0] == sizes[1] and run.settings.get("ppo_epochs") == {1}
+    by_number = run.numbered and first == 1  # a later one would be a mean over several
+    on_policy = by_number if clipped.name in _UPDATES_ONCE_A_STEP else _is_one_update(run)
     if on_policy:
         what = f"{clipped.name} is {format_value(clipped.values[0])} at step {first}, before any update"
         yield MetricFinding("clipped on the policy that sampled", what, clipped.where(lambda step, _: step == first))
@@ -240,6 +275,13 @@ def _find_cut_short(run: Run) -> Iterator[MetricFinding]:
         yield MetricFinding("all at the limit", what, cut)
 
 
+def _find_no_tool_calls(run: Run) -> Iterator[MetricFinding]:
+    """Find that no completion of a run with tools ever called one."""
+    calls = run.get("tool calls").numbers()
+    if len(calls) >= _ALWAYS and calls.is_always(0):
+        yield MetricFinding("no tool call", f"{calls.name} is 0 at all {_steps_of(calls)}", calls)
+
+
 def _steps_of(series: Series) -> str:
     if len(series) == 1:
         return f"step {series.steps[0]}"
@@ -261,9 +303,12 @@ _SIGNS: tuple[Callable[[Run], Iterator[MetricFinding]], ...] = (
     _find_gradient_not_a_number,
     _find_growing_gap,
     _find_constant_gap,
+    _find_shifted_ratio,
+    _find_divergence_on_policy,
     _find_clipped_at_once,
     _find_rewards_without_spread,
     _find_equal_groups,
     _find_raw_reward_as_advantage,
     _find_cut_short,
+    _find_no_tool_calls,
 )

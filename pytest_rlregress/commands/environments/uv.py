@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.util.processes import descendants
+from pytest_rlregress.util.surroundings import home
 from pytest_rlregress.util.text import on_one_line
 
 # These say which packages to take, which here the lock does.
@@ -230,7 +231,7 @@ def _read_pip(environ: Mapping[str, str]) -> dict[str, str]:
     """
     named = environ.get("PIP_CONFIG_FILE", "")
     user, *shared = (Path(folder, "pip/pip.conf") for folder in _list_config_folders(environ))
-    of_user = [Path(environ.get("HOME") or Path.home(), ".pip/pip.conf"), user]
+    of_user = [Path(environ.get("HOME") or home() or "/", ".pip/pip.conf"), user]
     files = [*shared, Path("/etc/pip.conf"), *of_user, Path(sys.prefix, "pip.conf")]  # the nearest comes last
     if os.path.exists(named):  # takes the place of the user's: https://github.com/pypa/pip/issues/10643
         files = [*(file for file in files if file not in of_user), Path(named)]
@@ -253,5 +254,5 @@ def _read_pip(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _list_config_folders(environ: Mapping[str, str]) -> list[str]:
     """List the folders of the user's and then the system's configurations."""
-    user = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or Path.home(), ".config")
+    user = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or home() or "/", ".config")
     return [user, *filter(None, (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep))]

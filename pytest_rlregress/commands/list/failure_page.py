@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_rlregress.failures.catalogue import ANY, TRAINERS, Failure
-from pytest_rlregress.failures.fidelity import has_tests, in_words, marked_tests
+from pytest_rlregress.failures.fidelity import in_words, marked_tests
 from pytest_rlregress.failures.signatures import Signature
 from pytest_rlregress.util.text import code_block, code_span
 
@@ -33,7 +33,6 @@ def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
         failure: The failure.
         stacks: What its tests showed: the name of each stack, and the verdicts.
     """
-    tested = has_tests(failure.folder)
     parts = [f"# {failure.title}", f"`{failure.id}`, one of the failures of *{failure.area.replace('_', ' ')}*."]
     parts += ["## What you see", *_seen_lines(failure)]
     parts += ["## Why", _with_links(failure.cause), "## What to do"]
@@ -47,13 +46,10 @@ def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
         refuted = [_with_links(f"{one['remedy']}: {one['why']}") for one in failure.refuted]
         parts += ["## What does not help", "\n".join(f"- {one}" for one in refuted)]
     parts += ["## Since when, and where", "\n".join(f"- {fact}" for fact in _versions(failure))]
-    check = f"pytest --hw=cpu --rl-failure {failure.id}" if tested else "rlregress diagnose train.log"
-    parts += ["## Is it here?", code_block(check, "sh")]
-    if not tested:
-        parts += ["It has no tests: it is known by its lines in a log."]
+    parts += ["## Is it here?", code_block(f"pytest --hw=cpu --rl-failure {failure.id}", "sh")]
     parts += [_with_links(" ".join(text.split())) for text in (failure.measured, failure.on_card) if text]
-    if tested:
-        parts += [f"How real the tests are: {in_words(failure.fidelity, marked_tests(failure.folder, failure.id))}."]
+    marked = marked_tests(failure.folder, failure.id)
+    parts += [f"How real the tests are: {in_words(failure.fidelity, marked)}."]
     if stacks:
         rows = [f"| {name} | {verdicts} |" for name, verdicts in stacks]
         parts += ["\n".join(["| stack | without the remedy / with it |", "|---|---|", *rows])]

@@ -8,9 +8,9 @@ from typing import Any
 
 from pytest_rlregress.commands.list.failure_page import page, shown, silent_texts
 from pytest_rlregress.failures import catalogue
-from pytest_rlregress.failures.fidelity import has_tests, in_words, marked_tests
-from pytest_rlregress.stack import Stack
-from pytest_rlregress.util.text import on_one_line, wrapped
+from pytest_rlregress.failures.fidelity import in_words, marked_tests
+from pytest_rlregress.stack import Stack, missing
+from pytest_rlregress.util.text import on_one_line, plural, wrapped
 
 _KEYS = (
     *("id", "title", "seen_on", "seen", "components", "cause", "remedy", "refuted", "subject", "fidelity"),
@@ -59,15 +59,14 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for failure in chosen:
         told = _as_json(failure, stack)
-        fidelity = in_words(failure.fidelity, told.pop("fidelity_of_tests"))
-        told["fidelity"] = fidelity if told.pop("tested") else "no tests: known by its lines in a log"
+        told["fidelity"] = in_words(failure.fidelity, told.pop("fidelity_of_tests"))
         print(*wrapped(f"{failure.id}: {failure.title}", rest="    "), sep="\n")
         for key, value in told.items():
             if key not in ("id", "title") and value:
                 for text in _texts(value):
                     print(*wrapped(f"{_WORDS.get(key, key.replace('_', ' '))}: {text}", "  ", "    "), sep="\n")
         print()
-    print(f"{len(chosen)} failures")
+    print(plural(len(chosen), "failure"))
     return 0
 
 
@@ -98,11 +97,10 @@ def _texts(value: Any) -> list[str]:
 
 
 def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
-    folder = failure.folder
-    tested = has_tests(folder)
+    absent = missing(failure.components)
+    expected = failure.documented and not absent
     found = {key: getattr(failure, key) for key in _KEYS}
-    found["fidelity_of_tests"] = marked_tests(folder, failure.id)
-    return found | {
-        "tested": tested,
-        "expected_here": failure.expects(None, stack) if (failure.subject or failure.signatures) and tested else None,
-    }
+    found["fidelity_of_tests"] = marked_tests(failure.folder, failure.id)
+    found["expected_here"] = failure.expects(None, stack) if expected else None
+    found["not_installed_here"] = ", ".join(sorted(absent)) or None
+    return found

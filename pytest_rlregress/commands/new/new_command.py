@@ -11,8 +11,9 @@ from typing import Any
 
 from pytest_rlregress.commands.new import error_text, skeleton
 from pytest_rlregress.failures import catalogue
-from pytest_rlregress.failures.catalogue import ENTRY, SHIPPED, CatalogueError
+from pytest_rlregress.failures.catalogue import ENTRY, SHIPPED, CatalogueError, Failure
 from pytest_rlregress.util import files
+from pytest_rlregress.util.surroundings import working_folder
 
 _SHOWN = 100  # characters of a headline
 _USAGE = "rlregress new my-failure --folder scenarios/batch < error.txt"
@@ -57,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
         return 2
     text = sys.stdin.buffer.read()
     known = _load_known(options)
+    area = options.folder.resolve()
+    _refuse_untested(one for one in known.values() if one.folder.parent.resolve() == area)
     folder = options.folder / options.id.replace("-", "_")
     _check(options, known, folder)
     try:
@@ -72,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_whole(path, content)
     _say(options.id, error, written, error_text.named_in(text, catalogue.load([folder]).values()))
-    area, seen = options.folder.resolve(), [root.resolve() for root in (SHIPPED, *options.scenarios)]
+    seen = [root.resolve() for root in (SHIPPED, *options.scenarios)]
     if not any(map(area.is_relative_to, seen)):
-        root = area if area.parent == Path.cwd() else area.parent
+        root = area if area.parent == working_folder() else area.parent
         print("pytest sees it once pyproject.toml has:")
         print(f'  [tool.pytest.ini_options]\n  rlregress_scenarios = "{os.path.relpath(root)}"')
     return 0
@@ -87,6 +90,21 @@ def _load_known(options: argparse.Namespace) -> catalogue.Catalogue:
     beside = [path.parent for pattern in ("*", "*/*") for path in area.parent.glob(f"{pattern}/{ENTRY}")]
     beside = [folder for folder in beside if not any(folder.is_relative_to(root) for root in roots)]
     return catalogue.load([SHIPPED, *options.scenarios, *sorted(beside)])
+
+
+def _refuse_untested(failures: Iterable[Failure]) -> None:
+    """Refuse to add to an area with a failure that lacks a test of a side.
+
+    Raises:
+        CatalogueError: The message names the first, and what to write.
+    """
+    for failure in failures:
+        if missing := failure.missing_sides():
+            marker = f'pytest.mark.{missing[0]}("{failure.id}")'
+            raise CatalogueError(
+                f"{failure.source}: no test of its folder {missing[0]} it; a failure has a test of each "
+                f"side: write one with {marker} first"
+            )
 
 
 def _check(options: argparse.Namespace, known: catalogue.Catalogue, folder: Path) -> None:

@@ -43,15 +43,19 @@ def tests(failure_id: str, error: ErrorText, subject: str | None) -> str:
     headline = error.exception or error.signal
     return f'''import pytest
 
+from pytest_rlregress.failures.act import act
+
 
 @pytest.mark.reproduces("{failure_id}")
 def test_the_act():
     """{MARK.capitalize()}: do to the real component what fails, without the trainer around it.
 
+    What prepares the act stands before it: if a component fails there, this release can't be driven so.
     No pytest.raises: {headline} must come out of it, and is compared with the entry's signature. Where
     the failure is silent, say so by silent("…") of pytest_rlregress.failures.silent: it has no signature then.
     """
-    pytest.fail("{MARK}: the act that fails")
+    with act():
+        pytest.fail("{MARK}: the act that fails")
 
 
 @pytest.mark.guards("{failure_id}")
@@ -60,7 +64,8 @@ def test_what_holds_with_the_remedy({asked}):
 
     State what holds then, not that nothing is raised; it must hold where the failure is gone, too.
     """
-    pytest.fail("{MARK}: what holds with the remedy")
+    with act():
+        pytest.fail("{MARK}: what holds with the remedy")
 '''
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pytest_rlregress.commands.preflight.config import PlannedRun, Unchecked, not_known
+from pytest_rlregress.commands.preflight.parallel import spread_evenly
 from pytest_rlregress.remedies.advice import Advice
-from pytest_rlregress.stack import Stack
 from pytest_rlregress.util.text import plural
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -71,7 +71,11 @@ def batch_sizes(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Batches that the trainer refuses, because they can't be cut evenly."""
     if run.trl:
         yield from _of_trl(run)
+        yield from spread_evenly(run)
+    elif run.trainer == "prime-rl":
+        yield from spread_evenly(run)
     elif "actor_rollout_ref" in run.tree:
+        yield from spread_evenly(run)
         yield from _of_verl(run, _ACTOR)
         has_critic = run.get("critic.enable")
         if has_critic is None:
@@ -163,7 +167,7 @@ def _of_verl(run: PlannedRun, table: str) -> Iterator[Advice | Unchecked]:
         why = f"a step's {sizes.train * sizes.n} samples aren't a multiple of {least}, as verl asserts"
         multiple = sizes.least // math.gcd(sizes.n, sizes.least)
         yield Advice(_TRAIN, why, run.write(_TRAIN, -(-sizes.train // multiple) * multiple))
-    elif checks_train and Stack.installed().satisfies("verl", ">=0.9"):  # before, log-probabilities were cut anyhow
+    elif checks_train and run.is_release("verl", ">=0.9"):  # before, log-probabilities were cut anyhow
         rows = -(-sizes.train // sizes.mini) * sizes.rows
         for key in _log_prob_keys(run):
             micro = int(run.number(key) or 1)
@@ -191,6 +195,14 @@ def _of_trl(run: PlannedRun) -> Iterator[Advice | Unchecked]:
         return
     per_device = int(run.number(_PER_DEVICE, 8) or 1)
     whole = run.number("generation_batch_size")
+    if default and generations == 1:
+        why = "a group of one has no advantage: TRL asks for 2 generations of a prompt or more"
+        yield Advice("num_generations", why, run.write("num_generations", 2))
+        return
+    if whole and run.number("steps_per_generation"):
+        why = "TRL takes generation_batch_size or steps_per_generation, not both"
+        yield Advice("generation_batch_size", why, "# leave generation_batch_size out")
+        return
     together = per_device * int(processes or 1)
     if whole and processes and whole % together:
         why = f"generation_batch_size = {whole:g} isn't a multiple of {_PER_DEVICE} times the processes, {together}"

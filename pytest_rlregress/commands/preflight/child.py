@@ -3,7 +3,8 @@
 The command's own interpreter runs it, as ``python child.py ANSWER.json COMMAND …``: beside the standard library it
 imports only what the command imports. As soon as Hydra, TRL's parser and TRL's trainers are imported, they are replaced
 by functions that write the answer and end the process. Until then no process can be started, no connection opened and
-no file written, and what would load a model or data gives a mock object.
+no file written, and what would load a model or data gives a mock object. The kernel holds that, where it can; an audit
+hook says which line it was.
 """
 
 from __future__ import annotations
@@ -21,20 +22,43 @@ from pathlib import Path
 from typing import Any
 
 # They are beside this file, which is run where this package is not installed.
+import confinement  # type: ignore[import-not-found]
 import stops  # type: ignore[import-not-found]
 import trl_stops  # type: ignore[import-not-found]
 
-_STARTS = ("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen", "socket.connect")
-_CHANGES = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate")
+_STARTS = (
+    *("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"),
+    *("socket.connect", "socket.sendto", "socket.sendmsg", "os.kill"),
+)
+# Of each event the arguments that are paths which it changes, each with that of the descriptor it is relative to.
+_CHANGES: dict[str, tuple[tuple[int, int | None], ...]] = {
+    "os.mkdir": ((0, 2),),
+    "os.remove": ((0, 1),),
+    "os.rmdir": ((0, 1),),
+    "os.rename": ((0, 2), (1, 3)),
+    "os.link": ((1, 3),),
+    "os.symlink": ((1, 2),),
+    "os.truncate": ((0, None),),
+    "os.chmod": ((0, 2),),
+    "os.chown": ((0, 3),),
+    "os.utime": ((0, 3),),
+    "os.setxattr": ((0, None),),
+    "os.removexattr": ((0, None),),
+    "sqlite3.connect": ((0, None),),
+}
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
+_WHY = "preflight doesn't allow it before the configuration is composed"
 
 
 def main(file: str, words: list[str]) -> None:
     """Run a command, and write the answer to a file."""
     stops.begin(file)
-    del sys.modules["stops"], sys.modules["trl_stops"], sys.path[0]  # the command may have modules of the same names
+    # The command may have modules of the same names.
+    del sys.modules["confinement"], sys.modules["stops"], sys.modules["trl_stops"], sys.path[0]
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, _AfterImport())
     sys.addaudithook(_refuse)
+    stops.answer["unconfined"] = confinement.confine(stops.folder())
     try:
         _run(words)
         error = "the command ended"
@@ -45,19 +69,31 @@ def main(file: str, words: list[str]) -> None:
         frames = [one for one in traceback.extract_tb(exception.__traceback__) if not one.filename.startswith(others)]
         where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
         error = f"{where}{type(exception).__name__}: {exception}"
+        if isinstance(exception, PermissionError) and exception.errno is not None:  # the kernel's, not the hook's
+            error += f": {_WHY}"
         stops.answer["not_importable"] = isinstance(exception, ImportError)
     stops.end(error=error)
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse, as an audit hook, to start, to connect and to write."""
+    """Refuse, as an audit hook, to start, to connect and to write: with the name of what was tried."""
     if event.startswith(_STARTS):
-        raise PermissionError(f"{event} before the configuration is composed: preflight doesn't allow it")
-    writes = event == "open" and ({*str(arguments[1])} & {*"wax+"} or arguments[2] & (os.O_WRONLY | os.O_RDWR))
-    if (writes or event in _CHANGES) and not isinstance(arguments[0], int):
-        path = os.path.abspath(os.fsdecode(arguments[0]))
-        if not path.startswith(("/dev/", f"{stops.folder()}/")):
-            raise PermissionError(f"{path} written before the configuration is composed: preflight doesn't allow it")
+        raise PermissionError(f"{event}: {_WHY}")
+    paths = _CHANGES.get(event, ())
+    if event == "open":
+        flags = arguments[2] if isinstance(arguments[2], int) else 0
+        # O_CREAT and O_TRUNC change a file that is opened for reading, too.
+        if {*str(arguments[1] or "")} & {*"wax+"} or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+            paths = ((0, None),)
+    for at, relative_to in paths:
+        path = arguments[at]
+        if isinstance(path, int) or path in (":memory:", "", b""):
+            continue
+        folder = arguments[relative_to] if relative_to is not None else -1
+        base = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else os.getcwd()
+        path = os.path.abspath(os.path.join(base, os.fsdecode(path)))
+        if path not in _DEVICES and not f"{path}/".startswith(f"{stops.folder()}/"):
+            raise PermissionError(f"{path} written: {_WHY}")
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -133,4 +169,6 @@ def _start(target: str, is_module: bool, arguments: list[str], is_safe: bool = F
 
 
 if __name__ == "__main__":
+    # With the command that started this: a preflight that is killed leaves nothing running.
+    confinement.end_with_parent()
     main(sys.argv[1], sys.argv[2:])

@@ -11,9 +11,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
-from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,8 +27,11 @@ from pytest_rlregress.commands.preflight.config import (
     read_override,
 )
 from pytest_rlregress.commands.preflight.trainers import Schema, known_schema
+from pytest_rlregress.stack.installed import distributions, read_head
 from pytest_rlregress.util.cache import folder as cache_folder
 from pytest_rlregress.util.files import write_whole
+from pytest_rlregress.util.processes import end_with_parent
+from pytest_rlregress.util.text import on_one_line
 
 # A dot is in every key of verl's that matters here; its configuration groups have none.
 _KEY = r"(?:[A-Za-z_]\w*(?:\.[\w-]+)+|model_engine)"
@@ -78,7 +80,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence
         raise ConfigError(f"{title}: no configuration of {run.trainer}, which has some of {', '.join(known)}")
     run.written = run.composed.get("written") or copy.deepcopy(run.tree)
     if run.trainer == "verl":
-        run.tree = _follow_references(run.tree)
+        run.tree = _follow_references(run)
     run.schema = _find_schema(run)
     return run
 
@@ -98,14 +100,26 @@ def _read_argument(argument: str) -> PlannedRun:
     return read_file(Path(argument))
 
 
-def _follow_references(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return a tree with its references to other keys and to the environment followed; what can't be is ``???``."""
+def _follow_references(run: PlannedRun) -> dict[str, Any]:
+    """Return a run's tree with its references to other keys and to the environment followed; what can't be is ``???``.
+
+    Raises:
+        ConfigError: OmegaConf can't read one of its values.
+    """
+    tree = run.tree
     try:
         from omegaconf import OmegaConf
     except ImportError:  # it comes with verl: without it, a value with a reference isn't known
         return tree
     from pytest_rlregress.commands.preflight.stops import resolve
 
+    for key, value in run.leaves():
+        if isinstance(value, str) and "${" in value:
+            try:
+                OmegaConf.create({"value": value})
+            except Exception as error:  # of its parser
+                what = on_one_line(str(error))
+                raise ConfigError(f"{run.place(key)}: {key}: {value!r} isn't a value of OmegaConf's: {what}") from None
     resolved: dict[str, Any] = resolve(OmegaConf.create(tree, flags={"allow_objects": True}))
     return resolved
 
@@ -210,6 +224,7 @@ def _ask(words: Sequence[str], environ: Mapping[str, str], interpreter: Sequence
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=partial(end_with_parent, signal.SIGKILL, os.getpid()),
             )
         try:
             code = process.wait(SECONDS)
@@ -222,6 +237,8 @@ def _ask(words: Sequence[str], environ: Mapping[str, str], interpreter: Sequence
         found: dict[str, Any] = {"error": f"the command ended with exit code {code}"}
         if answer.is_file():
             found = json.loads(answer.read_text(encoding="utf-8"))
+        for left in found.pop("unconfined", ()):
+            print(f"rlregress preflight: the kernel can't confine the command: {left}; it was watched", file=sys.stderr)
         if found.get("not_importable"):
             found["error"] = f"{interpreter[0]}: {found['error']}"
         elif "exit code" in found.get("error", ""):
@@ -281,7 +298,7 @@ def ask_installed(package: str, *words: str) -> dict[str, Any]:
     known = [
         sys.executable,
         sorted((name, text) for name, text in os.environ.items() if name not in _PASSING),
-        sorted((one.name, one.version) for one in distributions()),
+        sorted(map(read_head, distributions())),
         max(file.stat().st_mtime for one in [*folders, CHILD] for file in [one, *one.rglob("*")]),
     ]
     asked = sha256(json.dumps(known).encode()).hexdigest()

@@ -13,11 +13,17 @@ from typing import Any
 import yaml
 
 from pytest_rlregress.commands.preflight.trainers import TRAINERS, Schema, TrainerKeys
+from pytest_rlregress.commands.preflight.versions import is_installed, requires_only, specifier_contains
 from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.stack import Stack
+from pytest_rlregress.util.coverage import Unchecked as Unchecked
+from pytest_rlregress.util.files import read_regular
 from pytest_rlregress.util.nested import walk
 
 UNKNOWN = "???"  # as OmegaConf writes a value that is missing
 _REMOVED = object()  # the value of a key that an override like ~trainer.logger takes away
+# A configuration has some hundred entries.
+_MOST_ALIASED, _MOST_BYTES, _MOST_READ_AGAIN = 100_000, 2**63, 100_000
 # Hydra needs no blank behind the colon of {key:value}.
 _HYDRAS_KEY = re.compile(r"([{,]\s*[\w.-]+):(?=\S)")
 # A flat file with one of these holds TRL's or transformers' arguments.
@@ -68,6 +74,7 @@ class PlannedRun:
         schema: The keys and values that the trainer takes.
         hardware: The profile's id.
         card: The profile's title.
+        capability: The card's compute capability; None where there is none.
         memory_bytes: Of one card; 0 where there is none.
         packages_unknown: Why what is installed here says nothing about the run; "" where it does.
         prompt_tokens: The longest prompt, if it was given.
@@ -87,6 +94,7 @@ class PlannedRun:
     written: dict[str, Any] = field(default_factory=dict)
     hardware: str = ""
     card: str = ""
+    capability: tuple[int, int] | None = None
     memory_bytes: int = 0
     packages_unknown: str = ""
     prompt_tokens: int | None = None
@@ -106,6 +114,18 @@ class PlannedRun:
     def keys(self) -> TrainerKeys:
         """The trainer's names for what rules ask for."""
         return TRAINERS[self.trainer]
+
+    def is_release(self, package: str, specifier: str) -> bool | None:
+        """Return whether a package of the run is of these releases; None if that isn't known here.
+
+        The trainer's own release is the one whose keys are compared. Of other packages it is what is installed, where
+        that is the run's, else what the trainer's extra of that name requires.
+        """
+        if self.schema.source.startswith(f"{package} ") and self.schema.complete:
+            return specifier_contains(specifier, self.schema.source.partition(" ")[2])
+        if not self.packages_unknown:
+            return Stack.installed().satisfies(package, specifier) if is_installed(package) else None
+        return requires_only(self.trainer, package, specifier)
 
     @property
     def title(self) -> str:
@@ -189,18 +209,6 @@ class PlannedRun:
         return f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
 
 
-@dataclass(frozen=True)
-class Unchecked:
-    """Why a rule could not check something.
-
-    Attributes:
-        missing: The keys and options of which a value would let it be checked.
-    """
-
-    why: str
-    missing: tuple[str, ...] = ()
-
-
 def not_known(*keys: str) -> Unchecked:
     """Return that the values of these keys aren't known here, and that they would let something be checked."""
     return Unchecked(f"{' and '.join(keys)}: not known here", keys)
@@ -237,12 +245,15 @@ def read_file(file: Path) -> PlannedRun:
 
 
 def _read_yaml(file: Path) -> PlannedRun:
-    loader = yaml.SafeLoader(file.read_text(encoding="utf-8-sig"))
+    text = _read_text(file)
+    loader = yaml.SafeLoader(text)
     loader.name = str(file)
     try:
         root = loader.get_single_node()
+        if root is not None and _count_nodes(root, {}) > len(text) + _MOST_ALIASED:
+            raise ConfigError(f"{file}: aliases of aliases: there are more than {_MOST_ALIASED:,} entries in it")
         places = {key: ConfigPosition(str(file), line) for key, line in _find_lines(root, loader)}
-        tree = loader.construct_document(root) if root else {}
+        tree = _name_keys(loader.construct_document(root)) if root else {}
     finally:
         loader.dispose()
     if not isinstance(tree, dict):
@@ -268,7 +279,7 @@ def _find_lines(node: yaml.Node | None, loader: yaml.SafeLoader, key: str = "") 
             if names.count(name.value) > 1:  # which OmegaConf refuses, and PyYAML does not
                 raise yaml.MarkedYAMLError(f"the key {name.value} is given twice", problem_mark=name.start_mark)
         loader.flatten_mapping(node)  # what anchors bring in
-        entries = [(name.value, name, value) for name, value in node.value]
+        entries = [(_check_key(name), name, value) for name, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
         entries = [(str(number), value, value) for number, value in enumerate(node.value)]
     for name, node, value in entries:
@@ -277,12 +288,42 @@ def _find_lines(node: yaml.Node | None, loader: yaml.SafeLoader, key: str = "") 
         yield from _find_lines(value, loader, below)
 
 
+def _read_text(file: Path) -> str:
+    return read_regular(file).decode("utf-8-sig")
+
+
+def _count_nodes(node: yaml.Node, counts: dict[int, int]) -> int:
+    """Count the nodes of a YAML document, each as often as an alias names it."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in counts:
+        counts[id(node)] = _MOST_BYTES  # for a node that holds itself
+        is_table = isinstance(node, yaml.MappingNode)
+        inside = [one for pair in node.value for one in pair] if is_table else node.value
+        counts[id(node)] = 1 + sum(_count_nodes(one, counts) for one in inside)
+    return counts[id(node)]
+
+
+def _check_key(node: yaml.Node) -> str:
+    """Return a key as it is written; raise an error for one that no trainer can have: null, a date, a list."""
+    if isinstance(node, yaml.ScalarNode) and node.tag.rpartition(":")[2] in ("str", "int", "float", "bool", "merge"):
+        return str(node.value)
+    raise yaml.MarkedYAMLError("a key is a text: put it in quotes", problem_mark=node.start_mark)
+
+
+def _name_keys(value: Any) -> Any:
+    """Return a tree with its keys as texts; YAML makes numbers and truth values of some."""
+    if isinstance(value, dict):
+        return {str(key): _name_keys(one) for key, one in value.items()}
+    return [_name_keys(one) for one in value] if isinstance(value, list) else value
+
+
 def _read_toml(file: Path) -> PlannedRun:
     """Read TOML with tomllib, which keeps no lines: a key stands where the file, read up to there, first has it."""
-    text = file.read_text(encoding="utf-8-sig")
+    text = _read_text(file)
     found = PlannedRun("prime-rl", tomllib.loads(text), files=(str(file),))
     lines, begin = text.split("\n"), 0
-    for end in range(1, len(lines) + 1):
+    for end in range(1, len(lines) + 1) if len(text) < _MOST_READ_AGAIN else ():
         try:
             so_far = tomllib.loads("\n".join(lines[:end]))
         except tomllib.TOMLDecodeError:  # in the middle of a list or a text of several lines

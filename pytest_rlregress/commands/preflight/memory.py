@@ -23,6 +23,7 @@ from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.units import GIB
 
 MOST_CARDS = 1024
+_MOST_ASLEEP = 0.8  # of the card, for an engine that sleeps while the trainer works: 0.6 to 0.8 is usual
 _NODE = 8  # cards of a usual node
 
 
@@ -39,12 +40,14 @@ def gpu_memory_utilization(run: PlannedRun) -> Iterator[Advice | Unchecked]:
         yield _no_memory(run)
         return
     training = training_of(run)
-    held = _held(run, training)
+    held = _held_later(run, training)
     if asked <= _share_limit(run, training) or _too_large(run, training):  # of which trainer-engine-oom tells
         return
     total = run.memory_bytes / GIB
     why = f"the engine asks for {asked:g} of {total:.0f} GiB, and shares the card with the trainer"
-    why += f", whose weights take {held / GIB:.0f} GiB" if held else ""
+    has_moments = held > _held(run, training)
+    parts = "weights and, from the second step on, Adam's moments" if has_moments else "weights"
+    why += f", whose {parts} take {held / GIB:.0f} GiB" if held else ""
     if share := _share_beside(run, training):
         yield Advice(key, why, run.write(key, share))
     elif isinstance(training, Training):
@@ -89,6 +92,18 @@ def _no_memory(run: PlannedRun) -> Unchecked:
     return Unchecked(f"{run.card} says nothing of GPU memory: give --hw", ("--hw",))
 
 
+def _held_later(run: PlannedRun, training: Training | Unchecked) -> int:
+    """Return the bytes that the trainer holds when a sleeping engine wakes up from the second step on.
+
+    Adam's moments are there then, each in the type of the weights, unless the optimizer is offloaded.
+    """
+    held = _held(run, training)
+    offloaded = run.verl and run.get("actor_rollout_ref.actor.fsdp_config.optimizer_offload") is True
+    if isinstance(training, Unchecked) or training.doubt or offloaded or not engine_sleeps(run):
+        return held
+    return held + training.moments()
+
+
 def _held(run: PlannedRun, training: Training | Unchecked) -> int:
     """Return the bytes that the trainer holds when the engine starts, as far as that is known."""
     offloaded = run.get("actor_rollout_ref.actor.fsdp_config.param_offload") is True
@@ -102,7 +117,7 @@ def _too_large(run: PlannedRun, training: Training | Unchecked) -> bool:
 
 def _share_limit(run: PlannedRun, training: Training | Unchecked) -> float:
     """Return the largest share that the engine can start with."""
-    held = _held(run, training)
+    held = _held_later(run, training)
     if engine_sleeps(run) or run.trl:
         return 1 - held / run.memory_bytes
     try:
@@ -115,7 +130,11 @@ def _share_beside(run: PlannedRun, training: Training | Unchecked) -> float | No
     """Return the largest share that leaves the trainer's step enough; None if the engine's weights do not fit in it."""
     reserved = 0
     if isinstance(training, Training):
-        reserved = training.weights() if engine_sleeps(run) or training.doubt else training.peak()
+        sleeps = engine_sleeps(run) or training.doubt
+        reserved = _held_later(run, training) if sleeps else training.peak()
+    if engine_sleeps(run):  # and is alone on the card while it works, but for what the trainer keeps
+        share = min(_MOST_ASLEEP, int(100 * (1 - reserved / run.memory_bytes) - 5) / 100)
+        return share if share * run.memory_bytes > _engine_weights(run, training) and share > 0 else None
     try:
         share = remedies.engine_memory_share(run.memory_bytes, reserved)
     except ValueError:
@@ -147,10 +166,12 @@ def ways_to_fit(run: PlannedRun, training: Training, left: int) -> tuple[str, st
         return key, recompute
     found = list(_changes(run, thrifty, left))
     if not found:
-        return run.keys.model, f"a smaller model: none of {SIZES[0][0]}B and more fits on cards of this size"
+        return run.keys.model, f"# a smaller model: none of {SIZES[0][0]}B and more fits on cards of this size"
     key = found[0][0]
     first, *others = (text for _, text in found)
-    return key, "\n".join([*filter(None, [recompute]), first, *(f"# or: {other}" for other in others[:3])])
+    return key, "\n".join(
+        [*filter(None, [recompute]), first, *(f"# or: {other.removeprefix('# ')}" for other in others[:3])]
+    )
 
 
 def _changes(run: PlannedRun, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
@@ -166,7 +187,7 @@ def _changes(run: PlannedRun, thrifty: Training, left: int) -> Iterator[tuple[st
         yield from offload
     fits = [size for size, parameters, *_ in SIZES if replace(thrifty, model=model_with(parameters)).peak() <= left]
     if fits and fits[-1] * 1e9 < thrifty.model.parameters:
-        yield run.keys.model, f"a smaller model, of at most {fits[-1]:g}B parameters"
+        yield run.keys.model, f"# a smaller model, of at most {fits[-1]:g}B parameters"
 
 
 def _fewer_tokens(run: PlannedRun, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
@@ -194,20 +215,21 @@ def _more_cards(run: PlannedRun, thrifty: Training, left: int) -> Iterator[tuple
     if run.verl:
         nodes = -(-cards // _NODE)
         key, value = ("trainer.nnodes", nodes) if cards > _NODE else ("trainer.n_gpus_per_node", cards)
-        yield key, run.write(key, value) + (f" with {_NODE} cards each" if cards > _NODE else "")
+        yield key, run.write(key, value) + (f"  # with {_NODE} cards each" if cards > _NODE else "")
     elif run.trl:
-        shards = "" if thrifty.cards > 1 else " with FSDP or ZeRO-3 (accelerate_config: zero3)"
-        yield "accelerate.num_processes", f"{cards} processes{shards}"
+        shards = "" if thrifty.cards > 1 else "  # with FSDP or ZeRO-3 (accelerate_config: zero3)"
+        yield "accelerate.num_processes", f"num_processes: {cards}{shards}"
     else:
-        yield "trainer_gpu_ids", f"trainer_gpu_ids with {cards} cards"
+        yield "trainer_gpu_ids", f"trainer_gpu_ids = {list(range(1, cards + 1))}  # {cards} cards"
 
 
 def _offload(run: PlannedRun) -> Iterator[tuple[str, str]]:
     """Yield how the trainer's state is kept in the host's memory, of which how much is enough is not predicted."""
     if run.verl:
         key = "actor_rollout_ref.actor.fsdp_config.offload_policy"
-        yield key, f"{run.write(key, 'true')}, with strategy fsdp2: in the host's memory"
+        strategy = run.write("actor_rollout_ref.actor.strategy", "fsdp2")
+        yield key, f"{run.write(key, 'true')}  # in the host's memory, with {strategy}"
     elif run.trl:
-        yield "accelerate.num_processes", "accelerate_config: zero3 with offload_param_device: cpu"
+        yield "accelerate.num_processes", "offload_param_device: cpu  # in accelerate's file, with zero_stage: 3"
     else:
         yield "trainer.model.fsdp_cpu_offload", "fsdp_cpu_offload = true"

@@ -14,6 +14,8 @@ from pytest_rlregress.commands.preflight.trainers import Schema
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.nested import walk
 
+# What TRL's trainers called their arguments, and what they call them now.
+_RENAMED_ARGUMENTS = {"tokenizer": "processing_class", "reward_model": "reward_funcs", "dataset": "train_dataset"}
 # Tables of verl's that are handed on to something else, whatever is in them.
 _HANDED_ON = re.compile(r"kwargs|override|env_vars|extra_|_configs?_dict|hydra|defaults")
 
@@ -27,6 +29,8 @@ def unknown_key(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     if not schema.complete:
         why = f"{schema.why_incomplete}: " if schema.why_incomplete else ""
         yield Unchecked(f"{why}keys and values were compared with the {len(schema.keys)} keys of {schema.source}")
+    yield from _not_composed(run, schema)
+    yield from _unknown_arguments(run)
     unsure = []
     for key in _unknown_keys(run, schema):
         refuses = key.rpartition(".")[0] in schema.fields or any(f"{one}.".startswith(f"{key}.") for one in run.refused)
@@ -40,6 +44,32 @@ def unknown_key(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     if unsure:
         whose = run.program if run.program and not run.program.startswith("trl ") else "the run"
         yield Unchecked(f"{schema.source} has no {', '.join(unsure)}: whether {whose} reads it is not known here")
+
+
+def _not_composed(run: PlannedRun, schema: Schema) -> Iterator[Advice]:
+    """Yield keys that a dataclass of verl's takes and its YAML lacks: Hydra refuses them without a plus sign."""
+    for key in run.refused:
+        table, _, name = key.rpartition(".")
+        if run.sign(key) == "" and key not in schema.keys and name in schema.fields.get(table, ()):
+            why = f"{schema.source} takes {key} in a dataclass, and its YAML doesn't list it: Hydra refuses the key "
+            why += "without a plus sign"
+            value = run.get(key)
+            written = str(value).lower() if isinstance(value, bool) else value
+            yield Advice(key, why, f"+{key}={written}")
+
+
+def _unknown_arguments(run: PlannedRun) -> Iterator[Advice]:
+    """Yield what a script gives to TRL's trainer itself, and that the installed one doesn't take."""
+    told = run.composed.get("arguments", {})
+    for name, source in told.get("refused", {}).items():
+        renamed = _RENAMED_ARGUMENTS.get(name, "")
+        if renamed not in told["known"]:
+            in_config = f"{told['class'].removesuffix('Trainer')}Config({name}={source})" if source else ""
+            renamed, instead = "", in_config if name in run.schema.keys else f"# leave {name} out"
+        else:
+            instead = f"{renamed}={source}" if source else f"# {renamed} in place of {name}"
+        meant = f": did you mean {renamed}?" if renamed else ""
+        yield Advice(name, f"{told['class']} of {run.schema.source} takes no argument {name}{meant}", instead)
 
 
 def added_key(run: PlannedRun) -> Iterator[Advice | Unchecked]:
@@ -60,7 +90,7 @@ def unknown_value(run: PlannedRun) -> Iterator[Advice | Unchecked]:
         meant = _closest(value, allowed, 0.6 if schema.complete else None)
         told = f": did you mean {meant}?" if meant else f": it takes {', '.join(allowed)}"
         if meant or (schema.complete and not _registers_own(run)):
-            instead = run.write(key, meant) if meant else "one of these"
+            instead = run.write(key, meant) if meant else f"# one of: {', '.join(allowed)}"
             yield Advice(key, f"{schema.source} has no {key.rpartition('.')[2]} {value}{told}", instead)
         else:
             yield Unchecked(f"{schema.source} has no {key} = {value}: whether the run registers it is not known here")
@@ -152,8 +182,8 @@ def _registers_own(run: PlannedRun) -> bool:
 def _instead(run: PlannedRun, key: str, meant: str) -> str:
     if not meant:
         new = run.verl and run.sign(key) == ""
-        return f"leave it out, or +{key}=… for code of your own" if new else "leave it out"
+        return f"# leave it out, or +{key}={run.get(key)} for code of your own" if new else "# leave it out"
     value = run.get(key)
     if value is None or isinstance(value, (dict, list)):
-        return meant
+        return f"# {meant} in place of {key}, with its value"
     return run.write(meant, str(value).lower() if isinstance(value, bool) else value, like=key)

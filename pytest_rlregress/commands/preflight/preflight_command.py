@@ -15,7 +15,8 @@ from pytest_rlregress.commands.preflight.command import read
 from pytest_rlregress.commands.preflight.config import ConfigError, PlannedRun, Unchecked
 from pytest_rlregress.commands.preflight.rules import RULES
 from pytest_rlregress.hardware import HardwareError, Machine, discover, load_profiles, match, select
-from pytest_rlregress.util.text import checked_lines, plural, wrapped
+from pytest_rlregress.util.coverage import Coverage, Result
+from pytest_rlregress.util.text import plural, wrapped
 from pytest_rlregress.util.units import GIB
 
 #: What stands behind -- is a command of its own.
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.redirect_stdout(sys.stderr):  # what is imported to see whether it is installed may talk
         report = check(checked)
     print(json.dumps(report, indent=2, ensure_ascii=False) if options.json else as_text(checked, report))
-    return {"findings": 1, "partial": 3, "clean": 0}[report["result"]]
+    return next(one.exit_code for one in Result if one.word == report["result"])
 
 
 def _count(text: str) -> int:
@@ -116,6 +117,7 @@ def _take_hardware(run: PlannedRun, options: argparse.Namespace) -> None:
     if here:
         memory = min(gpu.memory_bytes or memory for gpu in machine.gpus)
     run.hardware, run.card = profile.id, profile.title
+    run.capability = profile.capability
     run.memory_bytes = int(options.memory * GIB) if options.memory else memory
     run.prompt_tokens, run.parameters = options.prompt_tokens, options.parameters
     if not here and not options.installed:
@@ -136,18 +138,18 @@ def check(run: PlannedRun) -> dict[str, Any]:
                 unchecked[failure, result] = None
             else:  # an override has an argument where others have file and line
                 findings.append({"failure": failure, **asdict(run.place(result.key)), **asdict(result)})
-    missing = dict.fromkeys(key for _, one in unchecked for key in one.missing)
     doubtful = {failure for failure, _ in unchecked}
+    coverage = Coverage(tuple(failure for failure in rules if failure not in doubtful), tuple(unchecked))
     return {
         "trainer": run.trainer,
         "hardware": run.hardware,
         "files": run.files,
         "program": run.program,
-        "result": "findings" if findings else "partial" if missing else "clean",
+        "result": coverage.judge(findings).word,
         "findings": findings,
-        "checked": [failure for failure in rules if failure not in doubtful],
+        "checked": [*coverage.checked],
         "not_checked": [{"failure": failure, **asdict(one)} for failure, one in unchecked],
-        "missing": [*missing],
+        "missing": [*coverage.missing],
     }
 
 
@@ -157,12 +159,8 @@ def as_text(run: PlannedRun, report: dict[str, Any]) -> str:
     for one in report["findings"]:
         lines += [f"{run.place(one['key'])}: {one['key']}: {one['failure']}", *wrapped(one["why"], "  ", "  ")]
         lines += ["  instead", *(f"    {line}" for line in one["instead"].splitlines()), ""]
-    count = len(report["findings"])
-    found = plural(count, "finding") if count else "nothing found"
-    found += ", checked in part" if report["missing"] else ""
+    reasons = ((one["failure"], Unchecked(one["why"], tuple(one["missing"]))) for one in report["not_checked"])
+    coverage = Coverage(tuple(report["checked"]), tuple(reasons))
+    found = coverage.headline(plural(len(report["findings"]), "finding") if report["findings"] else "")
     memory = f" with {run.memory_bytes / GIB:.0f} GiB" if run.memory_bytes else ""
-    lines += [f"{run.title} for {run.card}{memory}: {found}"]
-    lines += checked_lines(report["checked"], [(one["failure"], one["why"]) for one in report["not_checked"]])
-    if report["missing"]:
-        lines += wrapped(f"to check these too, give: {', '.join(report['missing'])}", rest="  ")
-    return "\n".join(lines)
+    return "\n".join([*lines, f"{run.title} for {run.card}{memory}: {found}", *coverage.lines()])

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import batch_sizes
@@ -17,8 +18,9 @@ from pytest_rlregress.commands.preflight.memory import gpu_memory_utilization, t
 from pytest_rlregress.commands.preflight.names import added_key, unknown_key, unknown_value
 from pytest_rlregress.commands.preflight.training import engine_sleeps, lora_of, on_one_card, trains_with_fsdp
 from pytest_rlregress.remedies.advice import Advice
-from pytest_rlregress.stack import Stack
 
+_WORKERS_PYTHON = "ray_kwargs.ray_init.runtime_env.py_executable"
+_ROOM = 512  # tokens for prompts whose length nothing says
 _STOP = "ray stop  # ends every Ray process of this machine, and removes the address"
 
 
@@ -43,7 +45,11 @@ def max_tokens_overflow(run: PlannedRun) -> Iterator[Advice | Unchecked]:
         return
     if fits < asked:
         why = f"{asked} tokens do not fit behind a prompt of {prompt or 1} ({known_from}): {context} is {limit}"
-        yield Advice(key, why, run.write(key, fits))
+        if prompt is None:  # how much to leave for prompts is not known: the completion stays
+            room = f"  # with room for prompts of {_ROOM} tokens; --prompt-tokens says what yours need"
+            yield Advice(key, why, run.write(context, int(asked) + _ROOM, like=key) + room)
+        else:
+            yield Advice(key, why, run.write(key, fits))
     elif prompt is None:
         why = (
             f"{key} = {asked} fits prompts of at most {limit - asked} tokens, and how long yours are the configuration "
@@ -111,15 +117,23 @@ def expandable_segments(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     for key, name, value in variables:
         switched_on = re.search(r"expandable_segments\s*:\s*True", value)
         if switched_on and remedies.without_expandable_segments({name: value}) != {name: value}:
-            why = f"{name}={value}: not beside the memory pool of vLLM's sleep mode, before vLLM 0.20.1"
-            yield Advice(key, why, f"unset {name}" if key == name else f"leave {name} out")
+            fits = run.is_release("vllm", ">=0.20.2")
+            if fits is None:
+                why = (
+                    "which vLLM the run has isn't known here; from 0.20.2 on its pool switches expandable segments off"
+                )
+                yield Unchecked(f"{why} (is it what is installed here: --installed)", ("--installed",))
+            elif not fits:
+                why = f"{name}={value}: not beside the memory pool of vLLM's sleep mode, before vLLM 0.20.2"
+                yield Advice(key, why, f"unset {name}" if key == name else f"# leave {name} out")
 
 
 def flash_attention_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """FlashAttention 2, which is the trainers' default, where it is not installed. Only FSDP asks for it."""
     key, default = run.keys.attention
     if (not run.verl or trains_with_fsdp(run)) and run.get(key, default) == "flash_attention_2":
-        more = " and use_remove_padding: false" if run.verl else ""
+        padding = "actor_rollout_ref.model.use_remove_padding"
+        more = f"\n{run.write(padding, 'false')}" if run.verl else ""
         yield from _needs(run, key, "flash-attn", run.write(key, "sdpa") + more)
 
 
@@ -139,6 +153,14 @@ def apex_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
             yield from _needs(run, key, "apex", run.write(key, "false"))
 
 
+def no_kernel_for_card(run: PlannedRun) -> Iterator[Advice | Unchecked]:
+    """Yield a card for which the installed torch was not built."""
+    if run.capability and run.packages_unknown:
+        yield Unchecked(run.packages_unknown)
+    elif run.capability and find_spec("torch") and (why := remedies.missing_kernels(run.capability)):
+        yield Advice("torch", why, why.rpartition("(")[2].rstrip(")."))
+
+
 def mbridge_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """megatron-core, or a bridge between Megatron's weights and Hugging Face's, that is not installed."""
     for key, value in run.leaves():
@@ -147,7 +169,7 @@ def mbridge_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
         if not key.endswith(".use_mbridge") or value is not True:
             continue
         vanilla = run.get(f"{key.rpartition('.')[0]}.vanilla_mbridge")
-        only_with_bridge = Stack.installed().satisfies("verl", ">=0.9")  # and with the choice of one
+        only_with_bridge = run.is_release("verl", ">=0.9")  # and with the choice of one
         bridge = "mbridge" if vanilla or (vanilla is None and not only_with_bridge) else "megatron-bridge"
         instead = f"pip install {bridge}" if only_with_bridge else run.write(key, "false")
         if run.packages_unknown or remedies.missing_symbol(bridge) != remedies.missing_symbol("megatron"):
@@ -163,15 +185,23 @@ def undeclared_dependency(run: PlannedRun) -> Iterator[Advice | Unchecked]:
 
 
 def trainer_not_found(run: PlannedRun) -> Iterator[Advice | Unchecked]:
-    """Yield a command whose interpreter has no module of the trainer."""
+    """Yield a command whose interpreter, or that of Ray's workers, has no module of the trainer."""
     module = run.program.partition(" ")[0]
-    package = module.partition(".")[0]
-    if not run.interpreter:
+    instead = f"the interpreter that has {run.trainer}, and no other {run.trainer} on its PYTHONPATH"
+    workers = run.get(_WORKERS_PYTHON)
+    if not run.interpreter and not workers:
         return
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
-    elif not run.composed and (why := remedies.module_not_found(run.interpreter, module, run.environ)):
-        yield Advice(module, why, f"the interpreter that has {package}, and no other {package} on its PYTHONPATH")
+        return
+    asked = []
+    if run.interpreter and not run.composed:
+        asked.append((module, run.interpreter, module))
+    if isinstance(workers, str) and " " not in workers:  # it may be a command too: uv run --no-sync
+        asked.append((_WORKERS_PYTHON, workers, run.trainer))
+    for key, interpreter, name in asked:
+        if why := remedies.module_not_found(interpreter, name, run.environ):
+            yield Advice(key, why, instead)
 
 
 def stale_ray_session(run: PlannedRun) -> Iterator[Advice | Unchecked]:
@@ -214,8 +244,9 @@ RULES: dict[str, tuple[Rule, tuple[str, ...]]] = {
     "windows-path-in-wsl": (windows_path_in_wsl, ALL),
     "flash-attention-missing": (flash_attention_missing, ALL),
     "vllm-missing": (vllm_missing, ALL),
+    "no-kernel-for-card": (no_kernel_for_card, ALL),
     "added-key": (added_key, ("verl",)),
-    "batch-sizes": (batch_sizes, ("trl", "verl")),
+    "batch-sizes": (batch_sizes, ALL),
     "empty-env-in-config": (lambda run: remedies.check_interpolations(run.written, run.environ), ("verl",)),
     "dataset-root-not-file": (dataset_root_not_file, ("verl",)),
     "expandable-segments": (expandable_segments, ("trl", "verl")),

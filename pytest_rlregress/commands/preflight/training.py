@@ -71,10 +71,19 @@ class Training:
         """Return the bytes that the weights alone take on each card."""
         return self.bytes_per_weight * self.model.parameters // self.cards
 
+    def moments(self) -> int:
+        """Return the bytes of Adam's two moments on each card, in the type of the weights, of what is trained."""
+        trainable = self._adapters() or self.model.parameters
+        return 2 * self.bytes_per_weight * trainable // max(self.cards, self.optimizer_cards)
+
+    def _adapters(self) -> int:
+        model = self.model
+        return self.lora_rank * model.num_hidden_layers * (9 * model.hidden_size + 3 * model.intermediate_size)
+
     def peak(self) -> int:
         """Return the bytes that a step takes on each card."""
         model = self.model
-        adapters = self.lora_rank * model.num_hidden_layers * (9 * model.hidden_size + 3 * model.intermediate_size)
+        adapters = self._adapters()
         predicted = remedies.predict_training_memory(
             parameters=(model.parameters + adapters) // self.cards,
             trainable=(adapters or model.parameters) // max(self.cards, self.optimizer_cards),
@@ -192,7 +201,8 @@ def _cards_of_accelerate(run: PlannedRun) -> tuple[int, int] | Unchecked:
     elsewhere = run.get("deepspeed") or run.get("fsdp") or run.get(f"{deepspeed}.deepspeed_config_file")
     if not cards or cards < 1 or elsewhere or (cards > 1 and kind is None):
         why = "over how many cards accelerate spreads the model is not known here: give its file beside TRL's"
-        return Unchecked(why, ("accelerate.num_processes", "accelerate.distributed_type"))
+        wanted = {"accelerate.num_processes": cards, "accelerate.distributed_type": kind}
+        return Unchecked(why, tuple(key for key, value in wanted.items() if not value) or tuple(wanted))
     offloads = run.get(f"{fsdp}.fsdp_offload_params") is True
     if offloads or run.get(f"{deepspeed}.offload_param_device", "none") != "none":
         return Unchecked("what a trainer with offloaded parameters holds on the card is not predicted")
@@ -202,6 +212,9 @@ def _cards_of_accelerate(run: PlannedRun) -> tuple[int, int] | Unchecked:
     if run.get(f"{deepspeed}.offload_optimizer_device", "none") != "none":
         return Unchecked("what a trainer with an offloaded optimizer holds on the card is not predicted")
     zero = run.number(f"{deepspeed}.zero_stage") if kind == "DEEPSPEED" else None
+    if kind == "DEEPSPEED" and zero is None:
+        stage = f"{deepspeed}.zero_stage"
+        return Unchecked("what DeepSpeed spreads over the cards its stage says: give zero_stage", (stage,))
     return int(cards) if zero == 3 else 1, int(cards) if zero else 1
 
 

@@ -6,6 +6,7 @@ Like ``child.py``, which imports it, it runs in the command's interpreter, where
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import inspect
 import re
@@ -138,7 +139,10 @@ def replace_trainers(module: Any) -> None:
     """Let a program end where it makes a trainer."""
     for cls in _list_classes(module, "Trainer"):
         method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Trainer")).lower()
-        known = [*inspect.signature(cls.__init__).parameters][1:]
+        _, *parameters = inspect.signature(cls.__init__).parameters.values()
+        known = [one.name for one in parameters]
+        if any(one.kind is one.VAR_KEYWORD for one in parameters):
+            continue  # any argument may be one of another class
         cls.__init__ = partialmethod(_describe_and_end, method, known)
 
 
@@ -152,7 +156,29 @@ def _describe_and_end(trainer: Any, method: str, known: list[str], *args: Any, *
         tree["lora_r"] = getattr(adapter, "r", 8)
     trl = importlib.import_module("trl")
     described = _describe_parser(trl.TrlParser([one for one in (type(config), trl.ModelConfig) if config]), method)
-    stops.end(**described, tree=tree, program=f"trl {method}")
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename in (
+        __file__,
+        partialmethod.__init__.__code__.co_filename,
+    ):
+        frame = frame.f_back
+    refused = {key: _source_of(frame, key) for key in given if key not in known}
+    arguments = {"class": type(trainer).__name__, "known": known, "refused": refused}
+    stops.answer["place"] = stops.answer.get("place") or (frame.f_code.co_filename, frame.f_lineno)
+    stops.end(**described, tree=tree, program=f"trl {method}", arguments=arguments)
+
+
+def _source_of(frame: Any, name: str) -> str:
+    """Return how the running call writes an argument; "" where its source can't be read."""
+    try:
+        with open(frame.f_code.co_filename, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError):
+        return ""
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    near = [one for one in calls if one.lineno <= frame.f_lineno <= (one.end_lineno or one.lineno)]
+    values = [word.value for one in near for word in one.keywords if word.arg == name]
+    return ast.unparse(values[-1]) if values else ""
 
 
 def _list_classes(module: Any, ending: str) -> list[Any]:

@@ -91,7 +91,8 @@ class Change:
     def latest(self) -> Point:
         """The latest that is known of the test."""
         found = self.now or self.before
-        assert found is not None
+        if found is None:
+            raise ValueError("nothing is known of the test")
         return found
 
     @property

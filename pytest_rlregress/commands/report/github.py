@@ -43,8 +43,11 @@ class GitHub:
         if summary and self._terminal.is_about_the_stack():
             sections = answer.details(self._results.tests.values())
             sections["since the last record"] = self._terminal.since_last()
-            with open(summary, "a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(answer.as_markdown(self._terminal.answer(), sections))
+            try:
+                with open(summary, "a", encoding="utf-8", errors="backslashreplace") as file:
+                    file.write(answer.as_markdown(self._terminal.answer(), sections))
+            except OSError as error:  # must not cost the rest
+                terminalreporter.write_line(f"GITHUB_STEP_SUMMARY: no summary of the job: {error}")
         found: dict[str, list[Annotation]] = {"error": [], "warning": [], "notice": []}
         places = {id(test): self._results.locations.get(nodeid) for nodeid, test in self._results.tests.items()}
         for one in answer.find(self._results.tests.values()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -23,9 +24,11 @@ from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.records.reader import JOURNAL, RecordError, is_journal, read
 from pytest_rlregress.records.record_types import PytestCall, RecordedTest, RunExtra
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.util.text import clean, quoted
 
 #: A note is one line; the whole text stays in the record.
 NOTE_CHARACTERS = 300
+_WORD = 300
 
 #: Runs and points by night, for bisecting them.
 by_night = attrgetter("night")
@@ -115,6 +118,7 @@ class Point(msgspec.Struct, frozen=True, gc=False):  # there are some hundred th
         word: Its verdict; for a test without side pytest's word (``RecordedTest.word``).
         failure: The failure that it is a side of, "" for none; as is ``side``.
         note: Why, in a line: the verdict's note, the failure's first line, the reason of a skip.
+        cause: What a bad test failed by at its root; "" where the record does not say.
         components: The parts of the stack that its failure is about, with commas.
         fidelity: How real the test was; "" where the record does not say.
         subject: The function under a guard, as ``package.module:function``.
@@ -130,6 +134,7 @@ class Point(msgspec.Struct, frozen=True, gc=False):  # there are some hundred th
     fidelity: str = ""
     subject: str = ""
     flaky: bool = False
+    cause: str = ""
 
     @property
     def night(self) -> datetime.date:
@@ -264,10 +269,6 @@ def _read_run(path: Path) -> tuple[RecordedRun, dict[str, Point]]:
         lock=_lock(tuple(extra.stack.requirements)),
         numbers=step_numbers.read_numbers([(test.name, test.extra.measured) for test in results.tests]),
     )
-    try:
-        _ = run.night
-    except (ValueError, OverflowError):
-        raise RecordError(f"{path}: does not say when its run began: {results.summary.start} isn't a time") from None
     return run, {intern(name): _make_point(run, test) for name, test in _key_worst(results.tests).items()}
 
 
@@ -287,15 +288,22 @@ def _make_point(run: RecordedRun, test: RecordedTest) -> Point:
         note = f"{note[: NOTE_CHARACTERS - 1]}…"
     return Point(  # field by field: by their names it takes half as long again
         run,
-        word=intern(test.word),
-        failure=intern(extra.failure),
-        side=intern(extra.side),
+        word=_intern(test.word),
+        failure=_intern(extra.failure),
+        side=_intern(extra.side),
         note=intern(note),
-        components=intern(extra.components),
-        fidelity=intern(extra.fidelity),
-        subject=intern(extra.subject),
+        components=_intern(extra.components),
+        fidelity=_intern(extra.fidelity),
+        subject=_intern(extra.subject),
         flaky=bool(test.flaky),
+        cause=intern(extra.cause),
     )
+
+
+@lru_cache(maxsize=4096)
+def _intern(word: str) -> str:
+    """Return a word of a record as it can be shown: anybody may have written it."""
+    return intern(word if re.fullmatch(r"[\w .,:/-]{0,300}", word) else quoted(clean(word, _WORD)))
 
 
 @lru_cache(maxsize=1024)

@@ -23,6 +23,7 @@ from pytest_rlregress.commands.report.changes import (
 from pytest_rlregress.commands.report.history import History, Point, Problem, RecordedRun, by_night
 from pytest_rlregress.failures.verdicts import Rank
 from pytest_rlregress.records.reader import RecordError
+from pytest_rlregress.util.coverage import Coverage, Unchecked
 from pytest_rlregress.util.text import plural, quoted
 
 
@@ -85,6 +86,21 @@ class Night:
         return [change for platform in self.platforms for change in platform.changes]
 
     @property
+    def coverage(self) -> Coverage:
+        """The platforms that were compared with an earlier run, and why the others were not."""
+        compared, others = [], {}
+        for platform in self.platforms:
+            if not platform.runs:
+                others[platform.name] = Unchecked("it did not run", (f"a run on {platform.name}",))
+            elif platform.last is None and not platform.changes:
+                others[platform.name] = Unchecked("its first night: nothing to compare with yet")
+            elif platform.is_silent:
+                others[platform.name] = Unchecked("no test ran", (f"a run on {platform.name}",))
+            else:
+                compared.append(platform.name)
+        return Coverage.of(compared, others)
+
+    @property
     def colour(self) -> Literal["green", "amber", "red"]:
         """Red if something got worse for certain, green if all that should have run did and no test fails."""
         if any(change.trips for change in self.changes):
@@ -132,6 +148,13 @@ class RunComparison:
     after: Sequence[RecordedRun]
     changes: Sequence[Change]
     problems: Sequence[Problem]
+
+    @property
+    def coverage(self) -> Coverage:
+        """What was compared: nothing, where no test says something in both."""
+        if not any(change.before and change.now for change in self.changes):
+            return Coverage((), (("the tests", Unchecked("none says something before and after")),))
+        return Coverage(("the tests of both",))
 
     @property
     def headline(self) -> str:

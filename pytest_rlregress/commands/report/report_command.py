@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.commands.report import json_document, text
-from pytest_rlregress.commands.report.changes import Change, Kind
+from pytest_rlregress.commands.report.changes import Kind
 from pytest_rlregress.commands.report.history import night_of, open_history
 from pytest_rlregress.commands.report.night import Night, RunComparison, compare, judge_night
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.records.remote import RemoteError, find_here
+from pytest_rlregress.util.coverage import Result
 from pytest_rlregress.util.files import write_whole
 
 _PAGE = Path("report.html")
@@ -36,7 +37,8 @@ words, of a test on one kind of hardware, against the last run in which it was g
   NO RUN           the hardware did not run: nothing is known, nothing is green
 
 Regressions close the gate. A night lasts from noon to noon UTC and has the name of the day it ends
-on. Exit codes: 0; 1 the gate is closed (--gate, --compare); 2 what was asked for cannot be made; 130 interrupted.
+on. Exit codes: 0; 1 the gate is closed (--gate, --compare); 3 it isn't, and hardware that should have run did not, or
+nothing could be compared; 2 what was asked for cannot be made; 130 interrupted.
 """
 
 
@@ -106,8 +108,8 @@ def _report(options: argparse.Namespace) -> int:
             print(f"rlregress report: no page: {error}", file=sys.stderr)
             if isinstance(error, ModuleNotFoundError):
                 print("pip install 'pytest-rlregress[report]' installs what the page needs", file=sys.stderr)
-    closed = options.gate and _close_gate(judged.changes, options)
-    return 1 if closed else 0 if made else 2
+    code = _close_gate(judged, options) if options.gate else 0
+    return code or (0 if made else 2)
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -119,7 +121,7 @@ def _compare(options: argparse.Namespace) -> int:
     before, *after = [path for record in options.compare for path in find_here(record)]
     found = compare(open_history([before, *after]), before, after)
     _tell(found, options)
-    return int(_close_gate(found.changes, options))
+    return _close_gate(found, options)
 
 
 def _find_sources(given: Sequence[str]) -> Iterator[Path]:
@@ -139,10 +141,19 @@ def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
         _write(options.json, json.dumps(json_document.as_json(found), indent=2) + "\n")
 
 
-def _close_gate(changes: Sequence[Change], options: argparse.Namespace) -> bool:
-    closed = any(change.trips for change in changes)
-    _say(options, f"gate: {'closed, something got worse and repeats' if closed else 'open'}")
-    return closed
+def _close_gate(found: Night | RunComparison, options: argparse.Namespace) -> int:
+    """Say whether the gate is closed, and of what nothing is known; returns the exit code."""
+    coverage = found.coverage
+    result = coverage.judge([change for change in found.changes if change.trips])
+    said = {
+        Result.FINDINGS: "closed, something got worse and repeats",
+        Result.PARTIAL: "open for what was compared, and not all that should have run did",
+        Result.UNCHECKED: "not judged, nothing was compared",
+        Result.CLEAN: "open",
+    }[result]
+    unknown = "".join(f"\nnot compared: {name}: {one.why}" for name, one in coverage.unchecked)
+    _say(options, f"gate: {said}{unknown}")
+    return result.exit_code
 
 
 def _is_stdout_taken(options: argparse.Namespace) -> bool:

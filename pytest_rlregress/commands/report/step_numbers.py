@@ -34,7 +34,9 @@ def read_numbers(tests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> dict[
     by_step: dict[str, list[Run]] = {}
     for _, values in preferred:
         of_test: dict[str, list[Run]] = {}
-        for run in values.get("runs") or ():
+        listed = values.get("runs")
+        for measured_run in listed if isinstance(listed, list) else ():
+            run: Run = measured_run if isinstance(measured_run, dict) else {}
             of_test.setdefault(str(run.get("step", MINIATURE)), []).append(run)
         for step, runs in of_test.items():
             by_step.setdefault(step, runs)
@@ -69,4 +71,5 @@ def _reduced(run: Run) -> dict[str, float]:
 def _numbers(value: object) -> list[float]:
     """Return the finite numbers of a list, or a single one; JSON has null for the others."""
     values: list[object] = value if isinstance(value, list) else [value]
-    return [one for one in values if isinstance(one, (int, float)) and math.isfinite(one)]
+    numbers = [float(one) for one in values if isinstance(one, float) or (isinstance(one, int) and abs(one) < 2**64)]
+    return [one for one in numbers if math.isfinite(one)]

@@ -13,9 +13,11 @@ from pathlib import Path
 from pytest_rlregress.commands.report.changes import TOLD, Change, Kind
 from pytest_rlregress.commands.report.history import Point, RecordedRun
 from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.causes import BadTest, find_shared
 from pytest_rlregress.records.record_types import LONG, QUICK
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import PackageChange, differences
+from pytest_rlregress.util.surroundings import working_folder
 from pytest_rlregress.util.text import clean, plural
 
 #: Two runs in which nothing differs that a record has.
@@ -101,12 +103,23 @@ def _describe_course(change: Change) -> str:
 
 
 def group_alike(changes: Iterable[Change]) -> list[list[Change]]:
-    """Put together the tests of one failure's side that changed in the same way."""
+    """Put together the tests of one failure's side, or of one cause, that changed in the same way."""
+    changes = [*changes]
+    bad = [BadTest(one, one.latest.failure, one.latest.side, one.latest.cause) for one in changes if one.latest.fails]
+    shared = {one.cause for one in find_shared(bad)}
     groups: dict[tuple[str, str, str, str], list[Change]] = {}
     for change in changes:
-        failure = change.latest.failure or change.test
-        groups.setdefault((change.kind, failure, change.latest.side, show_words(change)), []).append(change)
+        latest, words = change.latest, show_words(change)
+        key = (change.kind, latest.failure or change.test, latest.side, words)
+        if latest.cause in shared:
+            key = (change.kind, latest.cause, "", "")
+        groups.setdefault(key, []).append(change)
     return [*groups.values()]
+
+
+def find_common_cause(changes: Sequence[Change]) -> str:
+    """Return the cause that the tests of several failures or sides have in common; "" for those of one side."""
+    return changes[0].latest.cause if len({(one.latest.failure, one.latest.side) for one in changes}) > 1 else ""
 
 
 def show_words(change: Change) -> str:
@@ -188,7 +201,7 @@ def make_bisect(before: RecordedRun, after: RecordedRun, test: str, failure: str
     """
     if before.lock.digest != after.lock.digest:
         ends = ["--from-record", shorten_path(before.path), "--to-record", shorten_path(after.path)]
-    elif before.commit and after.commit and before.commit != after.commit and _is_project(Path.cwd()):
+    elif before.commit and after.commit and before.commit != after.commit and _is_project(working_folder()):
         ends = ["--revisions", f"{before.commit[:12]}..{after.commit[:12]}", "--repo", "."]
     else:
         return []
@@ -211,7 +224,7 @@ def make_rerun(run: RecordedRun, tests: Sequence[str]) -> list[str]:
 
 def _is_shipped(test: str) -> bool:
     file = test.partition("::")[0]
-    return not Path(file).is_absolute() and (catalogue.SHIPPED / file).is_file()
+    return not os.path.isabs(file) and os.path.isfile(catalogue.SHIPPED / file)
 
 
 def _name_module(test: str) -> str:
@@ -222,5 +235,6 @@ def _name_module(test: str) -> str:
 
 def shorten_path(path: Path) -> str:
     """Shorten a path inside the current folder."""
-    found = path.absolute()
-    return os.path.relpath(found) if found.is_relative_to(Path.cwd()) else str(found)
+    here = working_folder()
+    found = here / path
+    return os.path.relpath(found, here) if found.is_relative_to(here) else str(found)

@@ -17,6 +17,7 @@ from pytest_rlregress.commands.report.stories import (
     NOTHING,
     Story,
     describe_difference,
+    find_common_cause,
     group_alike,
     moment,
     shorten_path,
@@ -25,11 +26,12 @@ from pytest_rlregress.commands.report.stories import (
 )
 from pytest_rlregress.failures.verdicts import rank
 from pytest_rlregress.records.answer import count_side
-from pytest_rlregress.util.text import clean, code_span, plural, quoted
+from pytest_rlregress.util.text import clean, code_span, plural, quoted, quoted_around_code
 
 _KNOWN = 3
 _TESTS = 10  # of one story
 _PROBLEMS = 5
+_NAME = 300  # characters of a test
 _CHARACTERS = 60_000  # an issue takes 65536
 
 
@@ -44,12 +46,15 @@ def tell(found: Night | RunComparison) -> str:
         head, rates = _tell_runs(found), {}
     text = "\n".join([f"## {title}", "", *head, ""])
     stories = tell_stories(found.changes)
-    for index, story in enumerate(stories):
+    left = 0
+    for story in stories:
         more = "\n".join(["", *_tell_story(story, rates), ""])
         if len(text) + len(more) > _CHARACTERS:
-            text += f"\nAnd {len(stories) - index} more, which do not fit here.\n"
-            break
-        text += more
+            left += 1
+        else:
+            text += more
+    if left:
+        text += f"\nAnd {left} more, which do not fit here.\n"
     if found.problems:
         told = [
             f"- {code_span(clean(shorten_path(one.path)))}: {quoted(one.text)}" for one in found.problems[:_PROBLEMS]
@@ -103,13 +108,13 @@ def _tell_platform(night: PlatformNight) -> Iterator[str]:
     tests = f"{plural(len(night.results), 'test')}: {counted or 'none'}"
     yield f"- {name}: {tests} ({plural(len(night.runs), 'run')}: {runs}{only})"
     run = night.runs[-1]
-    yield from (f"  - {line}" for line in run.extra.answer)
+    yield from (f"  - {quoted_around_code(line)}" for line in run.extra.answer)
     if night.last and _list_installed(night.last) != _list_installed(run):
         yield f"  - since the run before: {_differ(night.last, run, night.changes)}"
     known = [change for change in night.changes if change.fails_as_before]
     if known:
         more = f", and {len(known) - _KNOWN} more" if len(known) > _KNOWN else ""
-        told = ", ".join(f"{code_span(clean(change.test))} ({show_words(change)})" for change in known[:_KNOWN])
+        told = ", ".join(f"{code_span(clean(change.test, _NAME))} ({show_words(change)})" for change in known[:_KNOWN])
         yield f"  - known, failing as before: {told}{more}"
 
 
@@ -133,7 +138,7 @@ def _tell_story(story: Story, rates: Mapping[tuple[str, str], Flaky]) -> list[st
 
 def _tell_test(change: Change) -> str:
     """Describe one test: its name, ``held -> regressed``, and why."""
-    return f"{code_span(clean(change.test))} {show_words(change)}{_tell_why(change)}"
+    return f"{code_span(clean(change.test, _NAME))} {show_words(change)}{_tell_why(change)}"
 
 
 def _tell_why(change: Change) -> str:
@@ -158,7 +163,9 @@ def tell_since_last(found: RunComparison) -> list[str]:
     groups = group_alike(told)
     for changes in groups[:_TESTS]:
         first = changes[0]
-        if first.latest.failure and len(changes) > 1:
+        if cause := find_common_cause(changes):
+            lines.append(f"- {first.kind}: {code_span(clean(cause))}: {plural(len(changes), 'test')}")
+        elif first.latest.failure and len(changes) > 1:
             counted = f"{quoted(first.latest.failure)}: {count_side(len(changes), first.latest.side)}"
             lines.append(f"- {first.kind}: {counted} {show_words(first)}{_tell_why(first)}")
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import signal
 import time
@@ -14,9 +13,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pytest_rlregress.commands.run.cluster import Job
 from pytest_rlregress.commands.run.job import MARK
 from pytest_rlregress.util.files import write_whole
+from pytest_rlregress.util.text import clean
 
 #: Exit codes of a job, and the worst of the run: all passed, tests failed, bad input, or the result is not known.
 GOOD, FAILED, USAGE, UNKNOWN = range(4)
@@ -30,7 +32,20 @@ _PYTEST = {
     5: ("no tests", UNKNOWN),
 }
 #: A file's name comes from another machine, and the file is to stay in its folder.
-_RECORD = re.compile(r"\w[\w.-]*\.jsonl?")
+_RECORD = re.compile(r"\w[\w.-]{0,200}\.jsonl?")
+_MOST_BYTES = 2**30
+
+
+class _Packet(msgspec.Struct):
+    """A line of a job's log for this command: what it says of the job, or a file that it sends."""
+
+    node: str | None = None
+    harness: str | None = None
+    exit: int | None = None
+    seconds: float | None = None
+    file: str | None = None
+    content: str = ""
+    sha256: str = ""
 
 
 def finish(job: Job, records: Path | str, logs: str) -> None:
@@ -48,15 +63,15 @@ def finish(job: Job, records: Path | str, logs: str) -> None:
         if not line.startswith(MARK):
             continue
         try:
-            found = json.loads(line.removeprefix(MARK))
-        except ValueError:
+            found = msgspec.json.decode(line.removeprefix(MARK), type=_Packet)
+        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
             problems.append("the log is torn: a line of it isn't whole")
             continue
-        if "file" not in found:
-            fields |= found
+        if found.file is None:
+            fields |= {key: value for key, value in msgspec.structs.asdict(found).items() if value is not None}
             continue
         problem = _write(found, Path(records))
-        (problems if problem else written).append(problem or str(Path(records, found["file"])))
+        (problems if problem else written).append(problem or str(Path(records, found.file)))
     if isinstance(records, str):
         written = re.findall(rf"^record: ({re.escape(records.rstrip('/'))}/\S+\.json)\b", job.log, re.MULTILINE)
     if "exit" in fields:
@@ -71,16 +86,19 @@ def finish(job: Job, records: Path | str, logs: str) -> None:
     job.code = UNKNOWN if problems or job.stopped else code
 
 
-def _write(packet: dict[str, Any], folder: Path) -> str:
+def _write(packet: _Packet, folder: Path) -> str:
     """Write a record that was sent back to this disk; returns what is wrong with it, "" for nothing."""
-    name = packet["file"]
+    name = packet.file or ""
     if not _RECORD.fullmatch(name):
-        return f"record {name}: not the name of a record"
+        return f"record {clean(name, 100)}: not the name of a record"
     try:
-        content = zlib.decompress(base64.b64decode(packet["content"], validate=True))
+        unpacking = zlib.decompressobj()
+        content = unpacking.decompress(base64.b64decode(packet.content, validate=True), _MOST_BYTES)
+        if not unpacking.eof:
+            raise ValueError(f"it isn't whole, or has more than {_MOST_BYTES:,} bytes")
     except (ValueError, zlib.error) as error:
         return f"record {name}: damaged on its way: {error}"
-    if hashlib.sha256(content).hexdigest() != packet["sha256"]:
+    if hashlib.sha256(content).hexdigest() != packet.sha256:
         return f"record {name}: damaged on its way: its digest is another one"
     try:
         write_whole(folder / name, content)

@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.environment import Environment, Environments
 from pytest_rlregress.commands.environments.uv import read_settings
+from pytest_rlregress.commands.trials import configuration
 from pytest_rlregress.commands.trials.document import Document, to_json, to_markdown, to_text
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.commands.trials.trial import FORMAT, Progress, TrialFolder, TrialRunner
@@ -29,6 +30,7 @@ from pytest_rlregress.failures import catalogue
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError
+from pytest_rlregress.util.ends import Ended
 from pytest_rlregress.util.git import GitError
 
 # Folders that many distributions and projects have, and that say nothing of whose code is imported.
@@ -51,6 +53,7 @@ class TrialContext:
         return {
             "tests": [*request.arguments, *request.shipped, *request.failures],
             "options": request.options,
+            "configuration": configuration.make_key(request.arguments),
             "contents": hash_code(request, self.failures),
             "repeat": self.options.repeat,
             "format": FORMAT,
@@ -106,9 +109,9 @@ def run_request(options: argparse.Namespace, find: Callable[[Progress], Document
         progress.set_activity("")
         print(f"rlregress {options.command}: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as end:
         progress.report_stop(["rlregress", *options.arguments])
-        return 130
+        return end.exit_code if isinstance(end, Ended) else 130
     return answer.exit_code
 
 
@@ -149,13 +152,17 @@ def _make_request(tests: Sequence[str], options: argparse.Namespace, known: cata
             raise RequestError(f"no such test: {test}: there is no file {file}")
         else:
             failures.append(known.find(test, f"rlregress {options.command}").id)
+    added = configuration.read_options(given)
+    if added.left:
+        words = shlex.join(added.left)
+        print(f"not taken from addopts and PYTEST_ADDOPTS: {words}; --pytest gives a trial options", file=sys.stderr)
     own = os.pathsep.join(str(folder.resolve()) for folder in options.scenarios)
     more = [f"--hw={options.hw}"] if options.hw else []
     more += ["-o", f"rlregress_scenarios={own}"] if own else []
     more += for_pytest
     if failures or any("::" in test for test in tests):
         more.append("--rl-long")  # what is asked for by name is to run, however long it takes
-    return TrialRequest(tuple(given), tuple(shipped), tuple(failures), options=tuple(more))
+    return TrialRequest(tuple(given), tuple(shipped), tuple(failures), options=(*added.taken, *more))
 
 
 def refuse_shadowed(packages: Collection[str]) -> None:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pytest_rlregress.util.text import code_block, code_span, plural, strip_escapes
+from pytest_rlregress.util.surroundings import working_folder
+from pytest_rlregress.util.text import CREDENTIALS, code_block, code_span, plural, strip_escapes
 
 #: Lines that need not be folded.
 MANY = 12
@@ -124,8 +125,6 @@ def _cut(text: str) -> str:
 
 # -- fit to be shown ---------------------------------------------------------------------------------------------------
 
-_CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s]*:[^/\s]*@")
-
 
 def redact(text: str) -> str:
     """Make a text fit to be shown to anyone: no credentials in URLs, no control characters, paths as seen from here.
@@ -134,10 +133,10 @@ def redact(text: str) -> str:
     """
     text = strip_escapes(text.replace("\r\n", "\n").replace("\r", "\n"))
     text = "".join(character if _is_shown(character) else "\ufffd" for character in text)
-    here = os.getcwd().rstrip("/")
+    here = str(working_folder()).rstrip("/")
     if here:
         text = re.sub(rf"(?<![\w.~/-]){re.escape(here)}/(?=\w)", "", text)
-    return _find_home().sub("~", _CREDENTIALS.sub("://***@", text))
+    return _find_home().sub("~", CREDENTIALS.sub("://***@", text))
 
 
 def _find_home() -> re.Pattern[str]:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from pytest_rlregress.commands.trials import trial_plugin
+from pytest_rlregress.commands.trials import configuration, trial_plugin
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome, Rank, rank
 from pytest_rlregress.hardware.matching import gib
@@ -36,6 +36,8 @@ _OPTIONS = (
     "-n0",  # a test to find isn't a night's run: what the user's configuration says of xdist is for those
     "--runxfail",  # whether it fails is asked, not whether that was expected
     *("--maxfail=0", "--continue-on-collection-errors", "--color=no", "-o", "rlregress_record_dir="),
+    # Of these the request has what a trial takes: see ``configuration``.
+    *("-o", "addopts=", "-o", "rlregress_update_goldens="),
 )
 _LAST_LINES = 20_000  # characters of what pytest printed, from its end
 
@@ -95,7 +97,7 @@ def _observe(test: RecordedTest, outcome: Outcome) -> Observation:
         verdict = "failed"
     text = "" if rank(verdict) is Rank.GOOD else test.trace
     named = tuple(filter(None, extra.named.split(",")))
-    return Observation(test.name, outcome, verdict, text, extra.failure, extra.side, named)
+    return Observation(test.name, outcome, verdict, text, extra.failure, extra.side, named, extra.untried)
 
 
 def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Callable[[str], None]) -> TrialRun:
@@ -167,7 +169,7 @@ def _read_record(folder: Path) -> Record | None:
 
 def make_variables(binaries: Path) -> dict[str, str]:
     """Make the variables of the activated environment from those of this process."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "RLREGRESS_RECORD_DIR")}
+    kept = {name: value for name, value in os.environ.items() if name not in configuration.LEFT_OUT}
     if binaries.parent != Path(sys.prefix) and kept.pop("PYTHONDONTWRITEBYTECODE", ""):
         # Else every run compiles the environment's packages again. Beside the user's own files there is still none.
         kept.setdefault("PYTHONPYCACHEPREFIX", str(binaries.parent / "bytecode"))

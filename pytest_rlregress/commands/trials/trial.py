@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import msgspec
 
@@ -251,7 +251,8 @@ class Progress:
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream or sys.stderr, clock
+        self._stream: Any = stream or getattr(sys.stderr, "as_it_is", sys.stderr)
+        self._clock = clock
         self._begun, self._number = clock(), 0
 
     def say(self, text: str) -> None:
@@ -261,7 +262,7 @@ class Progress:
 
     def set_activity(self, doing: str) -> None:
         """Show on a terminal, until the next line, what is being done; "": nothing."""
-        if self._stream.isatty():
+        if self._stream is not None and self._stream.isatty():  # None: it was closed
             self._stream.write(f"\r\x1b[K{f'{unbroken(doing)[:75]} …' if doing else ''}")
             self._stream.flush()
 

@@ -59,6 +59,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         raise
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let the log file of the user's ini file be: the last run of his own wrote it."""
+    if config.option.rl_trial is not None and hasattr(config.option, "log_file"):
+        config.option.log_file = os.devnull
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Contain every test, and record the run; not in the contained children, where this plugin is loaded too."""
     if config.option.rl_trial is None or CHANNEL in config.stash:
@@ -155,6 +162,9 @@ class TrialPlugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the outcome to the report that decides a test; one that ends well may yet fail in its teardown."""
         item = self._items.get(report.nodeid)
+        word: str = report.outcome
+        if word == "rerun":  # a marker or an ini value asks for it: another report of the test follows
+            return
         if item is None:  # of a check that the harness makes for the test: the test says what of it
             return
         if report.when == "teardown":

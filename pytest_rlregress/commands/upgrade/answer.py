@@ -57,7 +57,8 @@ class UpgradeAnswer:
         command: What asks the same again.
         asked_for: The upgrades that were asked for, as ``name before -> after``.
         moved_along: What has to move with them.
-        safe: Whether all of it makes nothing worse, and takes no trainer and no engine back.
+        safe: Whether all of it makes nothing worse, not even where the failure was not tried with these releases, and
+            takes no trainer and no engine back.
         back: The trainers and engines that it takes back, each with how far.
         instead: Then: the newest of what was asked for that takes none back; () is to stay.
         stays: The packages whose newest release cannot be installed here, each with who forbids it.
@@ -96,6 +97,7 @@ _SHOWN = 3  # of what gets worse, in the sentence that answers
 _MEANS = {
     Effect.BROKEN: "not safe: what it needs does not work",
     Effect.WORSE: "not safe: worse",
+    Effect.UNTRIED: "worse, or the test doesn't fit",
     Effect.BAD_BEFORE: "bad here already",
     Effect.LOST: "can no longer be driven",
     Effect.BETTER: "repaired",
@@ -124,7 +126,12 @@ def _list_sentences(answer: UpgradeAnswer) -> Iterator[str]:
     if before:
         yield f"Bad here already, and not counted: {join_names(before)}."
     worse = answer.trouble or any(one.effect.forbids for one in answer.changes)
-    yield _describe_unsafe(answer) if worse else _describe_safe(answer)
+    untried = [one for one in answer.changes if one.effect is Effect.UNTRIED]
+    if worse or not untried:
+        yield _describe_unsafe(answer) if worse else _describe_safe(answer)
+    if untried:
+        back = () if worse else answer.back
+        yield "".join(f"{one}. " for one in back) + _describe_untried(untried, worse=bool(worse))
     if answer.back and not (worse and answer.safe_set):
         moves = f": {join_names(answer.instead)}" if answer.instead else " nothing moves: stay as it is here"
         yield f"With --stepwise, {_describe_set(answer)}." if answer.safe_set else f"Without a step back{moves}."
@@ -164,6 +171,14 @@ def _describe_unsafe(answer: UpgradeAnswer) -> str:
         why = f"the tests could not be run with all of it, {one_line(answer.trouble)}"
     back = "".join(f"{one}. " for one in answer.back)
     return f"{back}Not safe: {why}; {_describe_set(answer)}."
+
+
+def _describe_untried(untried: Sequence[VerdictChange], *, worse: bool) -> str:
+    """Say which tests came out badly with releases that their failures were not tried with."""
+    first = "Nor is this told" if worse else "Not told whether it is safe"
+    tests = dict.fromkeys(one_line(f"{one.name} {one.verdict}, {one.reason}") for one in untried)
+    more = f"; and {len(tests) - _SHOWN} more" if len(tests) > _SHOWN else ""
+    return f"{first}, for the test may not fit the release: {'; '.join([*tests][:_SHOWN])}{more}."
 
 
 def _describe_set(answer: UpgradeAnswer) -> str:

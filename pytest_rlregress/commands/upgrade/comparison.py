@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from pytest_rlregress.commands.trials.pytest_run import TrialRun
 from pytest_rlregress.commands.trials.trial import Trial
+from pytest_rlregress.failures.causes import BadTest, find_cause, find_shared
 from pytest_rlregress.failures.observations import Observation, describe
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.util.text import on_one_line
@@ -21,6 +22,7 @@ class Effect(StrEnum):
 
     BROKEN = "broken"  # a component that the test needs does not work there
     WORSE = "worse"
+    UNTRIED = "untried"  # worse, and the failure was not tried with the releases there
     BAD_BEFORE = "bad before"
     LOST = "lost"  # it says nothing about the stack any more
     BETTER = "better"
@@ -39,7 +41,7 @@ class VerdictChange:
     """One side of a documented failure, one of its tests, or a test of the user's own, before and after an upgrade.
 
     Attributes:
-        name: Id of the failure, or the test's key.
+        name: Id of the failure, or the test's key; the cause that tests of several failures or sides share.
         side: ``reproduces``, ``guards`` or "".
         before: Its verdicts before, counted: ``held 5``.
         after: Its verdicts after.
@@ -47,6 +49,7 @@ class VerdictChange:
         verdict: The verdict after of the first test with that effect; ``not seen`` where there was no such test.
         reason: What came out of it, in one line.
         text: Its report's text, where it failed.
+        cause: What failed at its root, where it got worse; "" where no package says.
     """
 
     name: str
@@ -57,6 +60,7 @@ class VerdictChange:
     verdict: str
     reason: str = ""
     text: str = ""
+    cause: str = ""
 
 
 def compare_trials(before: Trial, after: Trial) -> tuple[VerdictChange, ...]:
@@ -74,18 +78,23 @@ def is_driven(effects: Iterable[VerdictChange], *, after: bool) -> bool:
     return any(rank(one.after if after else one.before) is not Rank.NOTHING for one in effects)
 
 
-def summarize_effects(effects: Sequence[VerdictChange]) -> tuple[VerdictChange, ...]:
-    """Summarize what changed by documented failure and side, the gravest first."""
+def is_doubtful(effects: Iterable[VerdictChange]) -> bool:
+    """Return whether a test came out worse with releases that its failure was not tried with."""
+    return any(one.effect is Effect.UNTRIED for one in effects)
 
-    sides: dict[tuple[str, str], list[VerdictChange]] = {}
+
+def summarize_effects(effects: Sequence[VerdictChange]) -> tuple[VerdictChange, ...]:
+    """Summarize what changed by documented failure and side, or by the cause that these share; the gravest first."""
+    shared = {one.cause for one in find_shared(BadTest(one, one.name, one.side, one.cause) for one in effects)}
+    groups: dict[tuple[str, str], list[VerdictChange]] = {}
     for one in effects:
-        sides.setdefault((one.name, one.side), []).append(one)
+        groups.setdefault((one.cause, "") if one.cause in shared else (one.name, one.side), []).append(one)
     gravest_first, rows = list(Effect), []
-    for tests in sides.values():
+    for (name, side), tests in groups.items():
         gravest = min(tests, key=lambda one: gravest_first.index(one.effect))
         if gravest.effect is not Effect.SAME:
             before, after = (_count(getattr(one, end) for one in tests) for end in ("before", "after"))
-            rows.append(replace(gravest, before=before, after=after))
+            rows.append(replace(gravest, name=name, side=side, before=before, after=after))
     return tuple(sorted(rows, key=lambda row: (gravest_first.index(row.effect), row.name, row.side)))
 
 
@@ -106,11 +115,18 @@ def list_gone(effects: Iterable[VerdictChange]) -> tuple[str, ...]:
 def _compare(known: Observation, before: Observation | None, after: Observation | None) -> VerdictChange:
     was, is_ = (one.verdict if one is not None else _NOT_SEEN for one in (before, after))
     effect = _classify(was, is_)
+    if effect is Effect.WORSE and after is not None and after.untried:
+        effect = Effect.UNTRIED
     found = VerdictChange(known.failure or known.test, known.side or "", was, is_, effect, is_)
     if after is None or effect is Effect.SAME:
         return found
     reason = on_one_line(after.outcome.message) if rank(is_) is Rank.NOTHING else describe(after)
-    return replace(found, reason=reason, text=after.text if effect.forbids else "")
+    if effect is Effect.UNTRIED:
+        reason = f"{after.untried}: {reason}"
+    shown = effect.forbids or effect is Effect.UNTRIED
+    if not shown:
+        return replace(found, reason=reason)
+    return replace(found, reason=reason, text=after.text, cause=find_cause(after.outcome))
 
 
 def _classify(before: str, after: str) -> Effect:

@@ -94,7 +94,7 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
             command=("rlregress", *options.arguments),
             asked_for=tuple(str(changes[name]) for name in asked),
             moved_along=tuple(str(one) for name, one in changes.items() if name not in asked),
-            safe=whole.state is State.GOOD and not back,
+            safe=whole.state is State.GOOD and not back and not comparison.is_doubtful(whole.effects),
             back=back,
             instead=plan.instead,
             stays=plan.stays,

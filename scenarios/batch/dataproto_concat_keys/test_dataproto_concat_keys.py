@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.lazy import np, torch
 
@@ -39,7 +40,8 @@ def concat_and_look(batches):
 @pytest.mark.parametrize("extra_key", ["first", "later"])
 def test_concat_of_differing_keys(extra_key, tensors):
     fresh, replayed = batch(PROMPTS, tensors), batch(REPLAYED, tensors)
-    concat_and_look([replayed, fresh] if extra_key == "first" else [fresh, replayed])
+    with act():
+        concat_and_look([replayed, fresh] if extra_key == "first" else [fresh, replayed])
 
 
 def contents(batches):
@@ -84,7 +86,8 @@ def test_any_batches_concatenate(subject, drawn, tensors):
     for one in batches:
         one.meta_info["temperature"] = 0.5
     before = contents(batches)
-    aligned = subject(batches, replayed)
+    with act():
+        aligned = subject(batches, replayed)
     joined = concat_and_look(aligned)
     assert contents(batches) == before, "the remedy changed the caller's batches"
     keys = {key for columns in columns_of for key in columns}
@@ -108,5 +111,5 @@ def test_any_batches_concatenate(subject, drawn, tensors):
 @pytest.mark.guards("dataproto-concat-keys")
 @pytest.mark.parametrize("flags", [[], [True], [True, False, True]], ids=len)
 def test_rejects_another_number_of_flags(subject, flags):
-    with pytest.raises(ValueError):  # noqa: PT011, the words are the subject's
+    with act(), pytest.raises(ValueError):  # noqa: PT011, the words are the subject's
         subject([batch(PROMPTS), batch(REPLAYED)], flags)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
@@ -54,10 +55,11 @@ def quiet(tmp_path, monkeypatch):
 def test_rendered(render, tmp_path, source, what):
     from datasets import Dataset
 
-    data = Dataset.from_list(rows())
-    if source == "parquet":
-        data.to_parquet(tmp_path / "data.parquet")
-        data = Dataset.from_parquet(str(tmp_path / "data.parquet"), cache_dir=str(tmp_path))
+    with act():
+        data = Dataset.from_list(rows())
+        if source == "parquet":
+            data.to_parquet(tmp_path / "data.parquet")
+            data = Dataset.from_parquet(str(tmp_path / "data.parquet"), cache_dir=str(tmp_path))
     pattern = {"arguments": r'"name": "move", "arguments": (.*?)\n', "tools": r'"properties": (.*?)\n'}[what]
     [written, read] = [re.search(pattern, render(row))[1] for row in (rows()[0], data[0])]
     if read != written:
@@ -94,7 +96,8 @@ def test_rows_come_as_they_were_given(subject, given_rows):
 @pytest.mark.guards("dataset-null-fill")
 def test_rendered_as_given(subject, render):
     """Also by what is mapped over the data set."""
-    data = subject(rows(), ["messages", "tools"])
+    with act():
+        data = subject(rows(), ["messages", "tools"])
     wanted = [render(row) for row in rows()]
     assert [render(row) for row in data] == wanted
     mapped = data.map(lambda row: {"text": render(row)})
@@ -107,7 +110,8 @@ def test_rendered_as_given(subject, render):
 def test_files_hold_json_text(subject, tmp_path):
     from datasets import Dataset
 
-    subject(rows(), ["messages", "tools"]).to_parquet(tmp_path / "data.parquet")
+    with act():
+        subject(rows(), ["messages", "tools"]).to_parquet(tmp_path / "data.parquet")
     for read, row in zip(
         Dataset.from_parquet(str(tmp_path / "data.parquet"), cache_dir=str(tmp_path)), rows(), strict=True
     ):
@@ -116,5 +120,5 @@ def test_files_hold_json_text(subject, tmp_path):
 
 @pytest.mark.guards("dataset-null-fill")
 def test_rejects_values_that_json_cannot_hold(subject):
-    with pytest.raises(TypeError, match=r"row 1.*'tools'.*set"):
+    with act(), pytest.raises(TypeError, match=r"row 1.*'tools'.*set"):
         subject([rows()[0], {**rows()[1], "tools": {"move"}}], ["messages", "tools"])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, conversation
 
@@ -17,7 +18,8 @@ def test_len_of_the_encoding(tiny_qwen, template):
     prompt_ids = tokenizer.encode(text, add_special_tokens=False)
     completion_ids = [*tokenizer.encode(answer["content"]), tokenizer.eos_token_id]
 
-    prompt_length = len(tokenizer.apply_chat_template(prompt, tokenize=True, add_generation_prompt=True))
+    with act():
+        prompt_length = len(tokenizer.apply_chat_template(prompt, tokenize=True, add_generation_prompt=True))
     mask = [int(position >= prompt_length) for position in range(len(prompt_ids + completion_ids))]
 
     if sum(mask) != len(completion_ids):

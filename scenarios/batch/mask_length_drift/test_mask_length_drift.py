@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import (
@@ -75,7 +76,8 @@ def test_recorded_lengths(tiny_qwen, compiled):
         prompt_ids, completion_ids, mask = ids_and_mask_apart(tokenizer, generated, LIMIT)
         assert (len(completion_ids), len(mask)) == (ids_length, mask_length), f"not as recorded for {template}"
         pairs.append((prompt_ids, completion_ids, mask))
-    list(losses_of(tiny_qwen, pairs, loss_function(compiled)))
+    with act():
+        list(losses_of(tiny_qwen, pairs, loss_function(compiled)))
 
 
 @pytest.mark.reproduces("mask-length-drift", fidelity="stand-in")
@@ -88,14 +90,16 @@ def test_recorded_lengths(tiny_qwen, compiled):
 def test_ids_and_mask_made_apart(tiny_qwen, template, limit, compiled):
     tokenizer = tiny_qwen.tokenizer(template)
     generated = [*tokenizer.encode("First 48 / 6 = 8, then 8 + 10 = 18."), tokenizer.eos_token_id]
-    list(losses_of(tiny_qwen, [ids_and_mask_apart(tokenizer, generated, limit)], loss_function(compiled)))
+    with act():
+        list(losses_of(tiny_qwen, [ids_and_mask_apart(tokenizer, generated, limit)], loss_function(compiled)))
 
 
 @pytest.mark.reproduces("mask-length-drift", fidelity="stand-in")
 def test_one_token_broadcasts(tiny_qwen):
     tokenizer = tiny_qwen.tokenizer("qwen2.5")
     pair = ids_and_mask_apart(tokenizer, [tokenizer.eos_token_id], LIMIT)
-    [(losses, _)] = losses_of(tiny_qwen, [pair], loss_function(compiled=False))
+    with act():
+        [(losses, _)] = losses_of(tiny_qwen, [pair], loss_function(compiled=False))
     if len(losses) != len(pair[2]):
         silent(f"a completion of {len(losses)} token has a mask of {len(pair[2])}")
 
@@ -105,7 +109,8 @@ def test_one_token_broadcasts(tiny_qwen):
 @given(messages=conversations(), limits=st.tuples(st.integers(1, 80), st.integers(1, 120)))
 @settings(EXAMPLES, max_examples=50)
 def test_mask_covers_what_the_policy_wrote(tiny_qwen, subject, template, messages, limits):
-    check_masked(subject, tiny_qwen.tokenizer(template), template, *messages, *limits)
+    with act():
+        check_masked(subject, tiny_qwen.tokenizer(template), template, *messages, *limits)
 
 
 @pytest.mark.guards("mask-length-drift")
@@ -118,10 +123,11 @@ def test_loss_of_recorded_lengths(tiny_qwen, subject):
         (template, conversation("", "1 + 1?", "</think>search", ["two", "2"], "It is 2.", "Sure?", "Yes."), LIMIT)
         for template in LAYOUTS
     ]
-    masked = [
-        check_masked(subject, tiny_qwen.tokenizer(template), template, *messages, LIMIT, length)
-        for template, messages, length in samples
-    ]
+    with act():
+        masked = [
+            check_masked(subject, tiny_qwen.tokenizer(template), template, *messages, LIMIT, length)
+            for template, messages, length in samples
+        ]
     assert [len(one.completion_mask) for one in masked[: len(RECORDED)]] == [row[1] for row in RECORDED]
     pairs = [(one.prompt_ids, one.completion_ids, one.completion_mask) for one in masked]
     both = [loss_function(compiled=False), loss_function(compiled=True)]

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, UNLIMITED, conversation, search
 from pytest_rlregress.scenarios.lazy import torch
@@ -45,7 +46,9 @@ def test_verl_data_set(tiny_qwen, tmp_path):
     prompt, completion = conversation("Be brief.", "What is 8 + 10?", "It is 18.", "Sure?", "Yes, it is.")
     Dataset.from_list([{"messages": prompt + completion}]).to_parquet(tmp_path / "rows.parquet")
     config = OmegaConf.create({"max_length": 256, "truncation": "error"})
-    row = MultiTurnSFTDataset(str(tmp_path / "rows.parquet"), tokenizer, config)[0]
+    rows = MultiTurnSFTDataset(str(tmp_path / "rows.parquet"), tokenizer, config)
+    with act():
+        row = rows[0]
     written = [token for text in ("It is 18.", "Yes, it is.") for token in turn(tokenizer, text)]
     check_trained("verl's data set", row["input_ids"].tolist(), row["loss_mask"].tolist(), written)
 
@@ -58,7 +61,8 @@ def test_verl_agent_loop(tiny_qwen):
 
     tokenizer = tiny_qwen.tokenizer(TEMPLATE)
     written = [*turn(tokenizer, CALL), *turn(tokenizer, ANSWER)]
-    whole = asyncio.run(agent_loop(tokenizer, "qwen2", PROMPT, [CALL, ANSWER]))
+    with act():
+        whole = asyncio.run(agent_loop(tokenizer, "qwen2", PROMPT, [CALL, ANSWER]))
     check_trained("verl's agent loop", whole.response_ids, whole.response_mask, written)
     cut = asyncio.run(agent_loop(tokenizer, "qwen2", PROMPT, [CALL, ANSWER], len(whole.response_ids) - 3))
     assert cut.response_ids == whole.response_ids[:-3]
@@ -79,7 +83,8 @@ def test_trl_prompt_and_completion(tiny_qwen, tmp_path):
         train_dataset=Dataset.from_list([{"prompt": prompt, "completion": completion}]),
         processing_class=tokenizer,
     )
-    [batch] = trainer.get_train_dataloader()
+    with act():
+        [batch] = trainer.get_train_dataloader()
     mask = (batch["labels"][0] != -100).tolist()
     check_trained("TRL's SFTTrainer", batch["input_ids"][0].tolist(), mask, turn(tokenizer, "It is 18."))
 
@@ -107,12 +112,15 @@ def test_trl_tool_call(tiny_qwen, tmp_path):
 
     trainer = grpo.trainer(tiny_qwen.directory, tokenizer, reward, tmp_path, 2, 256, tools=[search])
     trainer.model.generate = generate
-    try:
-        trained = grpo.multiplied(trainer, PROMPT)
-    except AttributeError as error:  # transformers 5.23 asks for another attribute than the one TRL sets
-        if "response_template" not in str(error):
-            raise
-        raise InterfaceMissing(f"needs TRL's tool calls, which transformers does not parse here: {error}") from error
+    with act():
+        try:
+            trained = grpo.multiplied(trainer, PROMPT)
+        except AttributeError as error:  # transformers 5.23 asks for another attribute than the one TRL sets
+            if "response_template" not in str(error):
+                raise
+            raise InterfaceMissing(
+                f"needs TRL's tool calls, which transformers does not parse here: {error}"
+            ) from error
     for ids, mask in trained:
         check_trained("TRL's GRPOTrainer", ids, mask, [*sampled[0], *sampled[1]])
 
@@ -127,7 +135,8 @@ def test_rollout_in_trl(tiny_qwen, subject, template, tmp_path):
         conversation("", "How big is Lisbon?", CALL, ["545796", "half a million"], "Half a million."),
         conversation("", "How big is Lisbon?", "I do not know.", "Guess!", "A million?"),
     ]
-    masked = [subject(tokenizer, *talk, UNLIMITED, UNLIMITED) for talk in talks]
+    with act():
+        masked = [subject(tokenizer, *talk, UNLIMITED, UNLIMITED) for talk in talks]
 
     def rollout(prompts, trainer):
         return {

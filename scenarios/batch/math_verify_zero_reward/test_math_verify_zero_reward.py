@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 
 RIGHT = ("The answer is $\\frac{1}{2}$.", "$0.5$")
@@ -30,7 +31,8 @@ def lose_a_worker(pool):
 def test_parse_in_a_thread():
     from math_verify import parse
 
-    assert in_a_thread(parse, RIGHT[0])
+    with act():
+        assert in_a_thread(parse, RIGHT[0])
 
 
 @pytest.mark.reproduces("math-verify-zero-reward", fidelity="injected")
@@ -40,7 +42,8 @@ def test_verl_score(monkeypatch):
     monkeypatch.setattr(math_verify, "_pool", None, raising=False)
     if hasattr(math_verify, "_get_pool"):  # verl 0.9 judges in other processes, up to 0.7 in the caller's
         lose_a_worker(math_verify._get_pool())
-    score = in_a_thread(math_verify.compute_score, "The answer is \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}")
+    with act():
+        score = in_a_thread(math_verify.compute_score, "The answer is \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}")
     if score != 1:
         assert score == 0
         silent(f"verl scores a right answer {score}")
@@ -52,7 +55,8 @@ def test_each_answer_is_judged_or_left_out(subject):
     """Right and wrong ones, also behind one that never ends; what cannot be judged is told, and isn't wrong."""
     pairs = [RIGHT, WRONG, ENDLESS, RIGHT, MEANINGLESS, WRONG]
     begun = time.monotonic()
-    judged = in_a_thread(subject, *zip(*pairs, strict=True), 1.0)
+    with act():
+        judged = in_a_thread(subject, *zip(*pairs, strict=True), 1.0)
     assert judged.scores == [1.0, 0.0, None, 1.0, None, 0.0]
     assert judged.errors.keys() == {2, 4}
     assert all(judged.errors.values())
@@ -69,7 +73,8 @@ def test_worker_is_killed(subject):
     pairs = [(f"The answer is ${number}$.", f"${number}$") for number in range(4)] + [ENDLESS, RIGHT]
     me, judged = psutil.Process(), []
     before = set(me.children())
-    thread = threading.Thread(target=lambda: judged.append(subject(*zip(*pairs, strict=True), 30.0)))
+    with act():
+        thread = threading.Thread(target=lambda: judged.append(subject(*zip(*pairs, strict=True), 30.0)))
     thread.start()
     killed = []
     while thread.is_alive() and not killed:  # 2 s of computing: all but the endless one are done long since

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
@@ -62,7 +63,9 @@ def trained(batch):
 @pytest.mark.parametrize("given", [LOGPROBS, []], ids=["appended-end", "none-at-all"])
 def test_shorter_than_the_response(tiny_qwen, given):
     ids = [*IDS, END]
-    batch = rollout_batch(tiny_qwen.tokenizer(), ids, [1] * len(ids), given)
+    tokenizer = tiny_qwen.tokenizer()
+    with act():
+        batch = rollout_batch(tokenizer, ids, [1] * len(ids), given)
     certain = [token for token, logprob in trained(batch)[len(given) :] if logprob == 0]
     if certain:
         silent(f"{len(certain)} of {len(ids)} trained tokens have a log-probability of 0 and had none")

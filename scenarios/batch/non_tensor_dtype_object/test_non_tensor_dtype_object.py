@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.lazy import np, torch
@@ -27,12 +28,14 @@ def joined(first, second):
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
 def test_ragged_lists():
-    batch(np.array([[1], [1, 2]]))
+    with act():
+        batch(np.array([[1], [1, 2]]))
 
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
 def test_lists_of_one_length_despite_the_dtype():
-    joined(np.array([[1, 2], [3, 4]], dtype=object), np.array([[1], [1, 2]], dtype=object))
+    with act():
+        joined(np.array([[1, 2], [3, 4]], dtype=object), np.array([[1], [1, 2]], dtype=object))
 
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
@@ -40,14 +43,16 @@ def test_lists_of_one_length_despite_the_dtype():
     ("first", "second"), [(["a", "b"], [7, 8]), ([2**53 + 1, 8], [0.5, 0.25])], ids=["text-and-ids", "ids-and-numbers"]
 )
 def test_concat_of_two_types(first, second):
-    column = joined(np.array(first), np.array(second))
+    with act():
+        column = joined(np.array(first), np.array(second))
     if column != first + second:
         silent(f"{first + second} became {column}")
 
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
 def test_longer_text_written_to_a_row():
-    rows = batch(np.array(["a", "b"])).non_tensor_batch["column"]
+    with act():
+        rows = batch(np.array(["a", "b"])).non_tensor_batch["column"]
     rows[0] = "replayed"
     if rows[0] != "replayed":
         silent(f"'replayed' became {str(rows[0])!r}")
@@ -55,7 +60,8 @@ def test_longer_text_written_to_a_row():
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
 def test_union_of_equal_columns():
-    batch(np.array(["a", "b"])).union(batch(np.array(["a", "b"], dtype=object)))
+    with act():
+        batch(np.array(["a", "b"])).union(batch(np.array(["a", "b"], dtype=object)))
 
 
 ONE_LONG = ["x"] * 255 + ["x" * 16384]
@@ -63,7 +69,8 @@ ONE_LONG = ["x"] * 255 + ["x" * 16384]
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
 def test_every_row_as_wide_as_the_widest():
-    size, characters = len(pickle.dumps(batch(np.array(ONE_LONG)))), sum(map(len, ONE_LONG))
+    with act():
+        size, characters = len(pickle.dumps(batch(np.array(ONE_LONG)))), sum(map(len, ONE_LONG))
     if not size < 4 * characters:
         silent(f"{characters} characters travel as {size} bytes")
 
@@ -87,7 +94,8 @@ def check_column(subject, values):
 @given(first=COLUMNS | KINDS.flatmap(lambda kind: st.lists(kind, min_size=2, max_size=3)), second=COLUMNS)
 @settings(EXAMPLES, max_examples=50)
 def test_any_columns_travel(subject, first, second):
-    rows = joined(check_column(subject, first), check_column(subject, second))
+    with act():
+        rows = joined(check_column(subject, first), check_column(subject, second))
     assert all(row is value for row, value in zip(rows, first + second, strict=True))
     united = batch(subject(first)).union(batch(subject(first)))
     united.non_tensor_batch["column"][0] = "longer than any before"
@@ -99,7 +107,8 @@ def test_any_columns_travel(subject, first, second):
     "rows", [["a", "bcd"], [1, 2], [0.5, 2.0], [True, False], [[1, 2], [3, 4]]], ids=lambda rows: type(rows[0]).__name__
 )
 def test_arrays_made_elsewhere(subject, rows):
-    column = subject(np.array(rows))
+    with act():
+        column = subject(np.array(rows))
     assert (column.shape, column.dtype) == ((2,), object)
     assert [(type(row), row) for row in column] == [(type(row), row) for row in rows]
     batch(column).union(batch(subject(rows)))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.lazy import torch
@@ -36,6 +37,12 @@ def sent(batch):
     return pickle.loads(pickle.dumps(batch.consolidate()))
 
 
+def sent_by_verl(batch):
+    from verl.protocol import DataProto
+
+    return pickle.loads(pickle.dumps(DataProto(batch=batch))).batch
+
+
 def shape_of(tensor):
     return ", ".join("ragged" if str(size).startswith("j") else str(size) for size in tensor.shape)
 
@@ -45,12 +52,8 @@ def shape_of(tensor):
 @pytest.mark.parametrize("sections", [3, 16])
 def test_sent(by, sections):
     batch = batch_of(position_ids(sections))
-    if by == "verl":
-        from verl.protocol import DataProto
-
-        came = pickle.loads(pickle.dumps(DataProto(batch=batch))).batch
-    else:
-        came = sent(batch)
+    with act():
+        came = sent_by_verl(batch) if by == "verl" else sent(batch)
     before, after = shape_of(batch["position_ids"]), shape_of(came["position_ids"])
     if after != before:
         silent(f"position ids of [{before}] came as [{after}]")
@@ -60,7 +63,8 @@ def test_sent(by, sections):
 @pytest.mark.parametrize("sections", [3, 16])
 def test_found_out_later(sections):
     """When the rows are taken apart, far from where they were sent."""
-    sent(batch_of(position_ids(sections)))["position_ids"].unbind()
+    with act():
+        sent(batch_of(position_ids(sections)))["position_ids"].unbind()
 
 
 def check(batch, rows):
@@ -80,7 +84,8 @@ def test_rows_come_back(subject, lengths, sections):
     """Also sent on, and where nothing was lost: rows of one length, a single row."""
     rows = position_ids(sections, lengths)
     batch = batch_of(rows)
-    check(subject(batch, {"position_ids": 2}), rows)
+    with act():
+        check(subject(batch, {"position_ids": 2}), rows)
     came = subject(sent(batch), {"position_ids": 2})
     check(came, rows)
     check(subject(sent(came), {"position_ids": 2, "input_ids": 1}), rows)
@@ -89,7 +94,7 @@ def test_rows_come_back(subject, lengths, sections):
 @pytest.mark.guards("ragged-index-lost")
 def test_rejects_a_dimension_that_cannot_be_ragged(subject):
     batch = batch_of(position_ids(3))
-    with pytest.raises(ValueError, match=r"'position_ids'.*\b3\b.*\b11\b"):
+    with act(), pytest.raises(ValueError, match=r"'position_ids'.*\b3\b.*\b11\b"):
         subject(batch, {"position_ids": 1})
     with pytest.raises(ValueError, match="'advantages'"):
         subject(batch, {"advantages": 1})
@@ -103,7 +108,8 @@ def test_rejects_a_dimension_that_cannot_be_ragged(subject):
 def test_given_batch_stays_as_it_is(subject):
     came = sent(batch_of(position_ids(3)))
     before = {key: (shape_of(came[key]), came[key]._ragged_idx) for key in ("position_ids", "input_ids")}
-    restored = subject(came, {"pixel_values": 1, "position_ids": 2})
+    with act():
+        restored = subject(came, {"pixel_values": 1, "position_ids": 2})
     assert {key: (shape_of(came[key]), came[key]._ragged_idx) for key in before} == before
     assert set(restored.keys()) == set(came.keys()), "a name that is not in the batch is passed over"
     assert shape_of(restored["position_ids"]) == "3, 3, ragged"

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.lazy import torch
@@ -52,7 +53,8 @@ def gradient(model, prompt_ids, response_ids, mask, advantage):
 def test_response_mask_alone(tiny_qwen, replayed, advantage):
     tokenizer = tiny_qwen.tokenizer()
     ids, policy = encoded(tokenizer, ROLLOUT, replayed)
-    norms = gradient(tiny_qwen.model(), tokenizer.encode(PROMPT), ids, [1] * len(ids), advantage)
+    with act():
+        norms = gradient(tiny_qwen.model(), tokenizer.encode(PROMPT), ids, [1] * len(ids), advantage)
     inserted = [norm for norm, by_policy in zip(norms, policy, strict=True) if not by_policy]
     if any(inserted):
         silent(
@@ -66,7 +68,8 @@ def test_response_mask_alone(tiny_qwen, replayed, advantage):
 def test_only_the_policy_is_trained(tiny_qwen, subject, replayed, advantage):
     tokenizer = tiny_qwen.tokenizer()
     ids, policy = encoded(tokenizer, ROLLOUT, replayed)
-    norms = gradient(tiny_qwen.model(), tokenizer.encode(PROMPT), ids, subject(tokenizer, ids), advantage)
+    with act():
+        norms = gradient(tiny_qwen.model(), tokenizer.encode(PROMPT), ids, subject(tokenizer, ids), advantage)
     assert [norm != 0 for norm in norms] == list(map(bool, policy)), "the gradient flows through other tokens"
 
 
@@ -82,7 +85,8 @@ def test_mask_of_any_response_is_the_policys(tiny_qwen, subject, pieces, replaye
     """Wherever the limit cuts, only the policy's tokens are trained on; all of them that can't be the system's are."""
     tokenizer = tiny_qwen.tokenizer()
     ids, policy = (one[:limit] for one in encoded(tokenizer, pieces, replayed))
-    mask = list(subject(tokenizer, ids))
+    with act():
+        mask = list(subject(tokenizer, ids))
     assert len(mask) == len(ids), f"{len(ids)} tokens have a mask of {len(mask)}"
     sure, doubtful = len(ids), ("<", "\n")
     while policy[-1] and sure and tokenizer.decode(ids[:sure]).endswith(doubtful):  # "\n<" may begin the system's text
@@ -100,4 +104,7 @@ def test_mask_with_a_sentencepiece_tokenizer(subject):
     pieces = [({"\n": "<0x0A>", " ": "▁"}.get(letter, letter), policy) for text, policy in ROLLOUT for letter in text]
     numbers = {piece: number for number, piece in enumerate(dict.fromkeys(piece for piece, _ in pieces))}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(numbers, unk_token="a")))
-    assert list(subject(tokenizer, [numbers[piece] for piece, _ in pieces])) == [int(policy) for _, policy in pieces]
+    with act():
+        assert list(subject(tokenizer, [numbers[piece] for piece, _ in pieces])) == [
+            int(policy) for _, policy in pieces
+        ]

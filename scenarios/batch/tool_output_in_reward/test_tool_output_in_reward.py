@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.lazy import np, torch
@@ -61,12 +62,16 @@ def naive(tokenizer, compute_score=None):
 def test_answer_of_the_tool(tokenizer, manager):
     data = rollouts(tokenizer, [tokens_of(tokenizer, GIVEN_UP)])
     if manager == "naive":
-        reward = naive(tokenizer)(data).sum().item()
+        score_all = naive(tokenizer)
+        with act():
+            reward = score_all(data).sum().item()
     else:
         from verl.experimental.reward_loop.reward_manager import naive as of_the_loop
 
         async def score():
-            return await of_the_loop.NaiveRewardManager(None, tokenizer, None).run_single(data)
+            of_a_loop = of_the_loop.NaiveRewardManager(None, tokenizer, None)
+            with act():
+                return await of_a_loop.run_single(data)
 
         reward = asyncio.run(score())["reward_score"]
     if reward != 0:
@@ -76,7 +81,9 @@ def test_answer_of_the_tool(tokenizer, manager):
 @pytest.mark.guards("tool-output-in-reward")
 def test_answer_of_the_policy(subject, tokenizer):
     data = rollouts(tokenizer, [tokens_of(tokenizer, pieces) for pieces in (GIVEN_UP, ANSWERED)])
-    assert subject(naive(tokenizer), data, tokenizer.pad_token_id).sum(-1).tolist() == [0, 1]
+    score = naive(tokenizer)
+    with act():
+        assert subject(score, data, tokenizer.pad_token_id).sum(-1).tolist() == [0, 1]
 
 
 TOKENS = st.lists(st.tuples(st.integers(60, 900), st.integers(0, 1)), min_size=1, max_size=12)
@@ -108,7 +115,8 @@ def test_reward_reads_the_policys_tokens(subject, tokenizer, responses, pad):
     data = rollouts(tokenizer, responses)
     data.meta_info["step"] = 7
     before = copy.deepcopy(contents(data))
-    rewards = subject(manager, data, pad)
+    with act():
+        rewards = subject(manager, data, pad)
     written = [[token for token, policy in tokens if policy] for tokens in responses]
     assert read == [tokenizer.decode(ids, skip_special_tokens=True) for ids in written if ids]
     shortened = [ids + [pad] * (WIDTH - len(ids)) for ids in written if ids]

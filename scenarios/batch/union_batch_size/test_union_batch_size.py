@@ -11,7 +11,7 @@ from pytest_rlregress.scenarios.lazy import np, torch
 
 PROMPTS, ROLLOUT_N = 2, 4
 ROWS = PROMPTS * ROLLOUT_N
-STREAMED_REWARDS = []
+STREAMED_REWARDS: list[str] = []
 COLOCATED_REWARDS = None
 
 

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.cluster.interleaved_collectives_hang.process_groups import (
     NAMES,
@@ -95,7 +96,8 @@ def values(came):
 @pytest.mark.guards("interleaved-collectives-hang")
 def test_every_weight_arrives(subject, tmp_path):
     """Not before the slowest rank has gathered all of them."""
-    sender, _, receiver = found = values(in_three_processes(sync_by(subject, 30, lag=0.1), tmp_path, 4))
+    with act():
+        sender, _, receiver = found = values(in_three_processes(sync_by(subject, 30, lag=0.1), tmp_path, 4))
     assert not any("told" in one for one in found), found
     assert sender["names"] == NAMES
     assert receiver["received"] == [full_weight(number) for number in range(len(NAMES))]
@@ -113,9 +115,10 @@ def test_every_weight_arrives(subject, tmp_path):
     ids=["refused", "no-answer", "no-sender"],
 )
 def test_every_rank_is_told(subject, tmp_path, parts, words):
-    for one in values(in_three_processes(sync_by(subject, 0.5, parts), tmp_path, 4)):
-        assert re.search(words, one.get("told", "")), one
-        assert one["seconds"] < 3, "told when the group's own time was over"
+    with act():
+        for one in values(in_three_processes(sync_by(subject, 0.5, parts), tmp_path, 4)):
+            assert re.search(words, one.get("told", "")), one
+            assert one["seconds"] < 3, "told when the group's own time was over"
 
 
 @pytest.mark.needs("torch")
@@ -128,6 +131,7 @@ def test_ranks_outside_of_the_trainers_have_no_part(subject, tmp_path):
         subject([("embed", rank)], came.extend if rank == SENDER else None, trainers, 30)
         return came
 
-    came = in_three_processes(sync, tmp_path, 4)
+    with act():
+        came = in_three_processes(sync, tmp_path, 4)
     assert [one.get("value", one) for one in came] == [[["embed", SENDER]], None, []]
     assert len(came) == RANKS

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import ray
 
@@ -48,17 +49,19 @@ def test_resource_pool_of_verl(cpus, monkeypatch):
 
     pool = RayResourcePool([1], use_gpu=False, max_colocate_count=cpus + 1)
     monkeypatch.setattr("ray.get", functools.partial(ray.get, timeout=SECONDS))
-    try:
-        pool.get_placement_groups()
-    except ray.exceptions.GetTimeoutError:
-        silent(f"verl waits for {cpus + 1} CPUs of {cpus}, still after {SECONDS} s")
+    with act():
+        try:
+            pool.get_placement_groups()
+        except ray.exceptions.GetTimeoutError:
+            silent(f"verl waits for {cpus + 1} CPUs of {cpus}, still after {SECONDS} s")
 
 
 @pytest.mark.reproduces("placement-group-pending")
 def test_more_cpus_than_there_are(cpus):
     from ray.util.placement_group import placement_group
 
-    group = placement_group([{"CPU": 1}] * (cpus + 1))
+    with act():
+        group = placement_group([{"CPU": 1}] * (cpus + 1))
     if not group.wait(SECONDS):
         silent(f"{cpus + 1} CPUs of {cpus} asked for, still waiting after {SECONDS} s")
 
@@ -94,7 +97,7 @@ def test_gives_up_after_the_timeout_and_asks_no_more(subject, cpus):
 
     holder = placement_group([{"CPU": cpus}])
     assert holder.wait(20)
-    with pytest.raises(RuntimeError, match=r"\b1 s\b.*\b2 CPU\b.*\b0\b"):
+    with act(), pytest.raises(RuntimeError, match=r"\b1 s\b.*\b2 CPU\b.*\b0\b"):
         subject([{"CPU": 0.5}] * 4, "SPREAD", 1)
     assert left() == ["CREATED"], "the group that did not come is still asked for"
     threading.Timer(0.3, remove_placement_group, [holder]).start()

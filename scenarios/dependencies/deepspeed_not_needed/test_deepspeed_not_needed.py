@@ -1,5 +1,7 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
+
 pytestmark = pytest.mark.isolated  # imports here must be first imports
 
 
@@ -8,7 +10,8 @@ def test_a_trainer_configured_for_it(tmp_path):
     from transformers import TrainingArguments
 
     zero = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1}
-    TrainingArguments(output_dir=str(tmp_path), deepspeed=zero, use_cpu=True, report_to=[])
+    with act():
+        TrainingArguments(output_dir=str(tmp_path), deepspeed=zero, use_cpu=True, report_to=[])
 
 
 @pytest.mark.reproduces("deepspeed-not-needed")
@@ -16,14 +19,15 @@ def test_a_launcher_configured_for_it(monkeypatch):
     from accelerate import Accelerator
 
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    Accelerator(cpu=True)
+    with act():
+        Accelerator(cpu=True)
 
 
 @pytest.mark.needs("verl-trainer")
 @pytest.mark.guards("deepspeed-not-needed")
 @pytest.mark.filterwarnings("ignore")
 def test_fsdp_does_without(subject):
-    with subject("deepspeed") as attempts:
+    with act(), subject("deepspeed") as attempts:
         import torch
         import transformers.trainer  # noqa: F401
         from accelerate import FullyShardedDataParallelPlugin

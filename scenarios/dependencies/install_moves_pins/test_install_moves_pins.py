@@ -2,6 +2,7 @@ import sys
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.dependencies import wheel_index
 
@@ -62,7 +63,8 @@ def environment(tmp_path):
 
 @pytest.mark.reproduces("install-moves-pins")
 def test_vllm_moves_torch(environment):
-    environment.install("vllm")
+    with act():
+        environment.install("vllm")
     moved = [line for line in environment.installed() if line.startswith("torch==") and line not in PINS]
     if moved:
         silent(f"installing vllm moved torch==2.13.0 to {moved[0]}")
@@ -70,8 +72,9 @@ def test_vllm_moves_torch(environment):
 
 @pytest.mark.reproduces("install-moves-pins")
 def test_megatron_breaks_opencv(environment):
-    environment.install("megatron-core")
-    environment.check()
+    with act():
+        environment.install("megatron-core")
+        environment.check()
 
 
 @pytest.mark.reproduces("install-moves-pins")
@@ -87,7 +90,8 @@ def test_pip_says_so_after_the_act(environment):
 def test_torchvision_of_another_build(monkeypatch, tmp_path):
     wheel = wheel_index.wheel(tmp_path, "torchvision", "0.28.0+cu130", files=TORCHVISION)
     wheel_index.put_in_front(monkeypatch, wheel, "torchvision")
-    import torchvision  # noqa: F401
+    with act():
+        import torchvision  # noqa: F401
 
 
 @pytest.mark.guards("install-moves-pins")
@@ -121,7 +125,8 @@ def test_what_moves_nothing_goes_in(environment, subject, capfd):
     environment.install("numpy<2", "opencv-python-headless==4.11.0.86")  # as documented, before Megatron
     before = environment.installed()
     added = ["megatron-core==0.13.1", "trainer==1.0", "wandb==0.22.0"]
-    assert subject(["trainer"], environment.python, environment.offline) == added
+    with act():
+        assert subject(["trainer"], environment.python, environment.offline) == added
     assert capfd.readouterr() == ("", "")
     assert environment.installed() == sorted([*before, *added])
     environment.check()

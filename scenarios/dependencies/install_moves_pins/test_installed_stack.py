@@ -6,6 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.stack import COMPONENTS
 
 
@@ -25,4 +26,5 @@ def broken_requirements(names):
 @pytest.mark.guards("install-moves-pins", fidelity="real")
 def test_the_installed_stack_is_consistent():
     components = {name for component in COMPONENTS.values() for name in component.distributions}
-    assert not list(broken_requirements(components))
+    with act():
+        assert not list(broken_requirements(components))

@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.dependencies.left_out import leave_out
 from pytest_rlregress.scenarios.dependencies.mbridge_missing.megatron_engine import configuration_of_engine, one_rank
 
@@ -14,9 +15,10 @@ def without_megatron(monkeypatch, folder):
 @pytest.mark.needs("verl-trainer")
 def test_the_engine_without_megatron_core(monkeypatch, tmp_path):
     without_megatron(monkeypatch, tmp_path)
-    from verl.workers.engine import EngineRegistry
+    with act():
+        from verl.workers.engine import EngineRegistry
 
-    EngineRegistry.get_engine_cls("language_model", "megatron")
+        EngineRegistry.get_engine_cls("language_model", "megatron")
 
 
 BRIDGES = {
@@ -30,7 +32,8 @@ BRIDGES = {
 @pytest.mark.parametrize(("left_out", "settings"), BRIDGES.values(), ids=BRIDGES)
 def test_the_engine_without_its_bridge(monkeypatch, tmp_path, left_out, settings):
     leave_out(monkeypatch, tmp_path / "rest", *left_out)
-    configuration_of_engine(tmp_path / "model", **settings)
+    with act():
+        configuration_of_engine(tmp_path / "model", **settings)
 
 
 @pytest.mark.guards("mbridge-missing")
@@ -42,7 +45,8 @@ def test_the_engine_without_its_bridge(monkeypatch, tmp_path, left_out, settings
 )
 def test_a_bridge_that_alone_is_missing_is_said(subject, monkeypatch, tmp_path, setting, left_out, module):
     leave_out(monkeypatch, tmp_path, left_out)
-    said = subject(setting)
+    with act():
+        said = subject(setting)
     assert f"{module}.AutoBridge cannot be imported here (ModuleNotFoundError: No module named '{module}')" in said
     assert f"install {setting}" in said
     assert "vanilla_mbridge" in said, "it does not say which setting to change"
@@ -52,7 +56,8 @@ def test_a_bridge_that_alone_is_missing_is_said(subject, monkeypatch, tmp_path, 
 @pytest.mark.needs("verl-trainer")
 def test_the_strategy_that_it_names_does_without(subject, monkeypatch, tmp_path):
     without_megatron(monkeypatch, tmp_path)
-    assert "strategy=fsdp" in subject("megatron")
+    with act():
+        assert "strategy=fsdp" in subject("megatron")
     from verl.workers import engine
 
     assert engine.FSDPEngineWithLMHead

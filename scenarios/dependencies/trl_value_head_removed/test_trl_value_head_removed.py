@@ -2,6 +2,7 @@ import sys
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.dependencies import wheel_index
 from pytest_rlregress.scenarios.lazy import torch
 
@@ -47,22 +48,24 @@ def put_trl_in_front(monkeypatch, folder, version, files):
 def test_actor_with_the_installed_trl():
     from verl.models.transformers.monkey_patch import apply_monkey_patch
 
-    apply_monkey_patch(small_model(), use_remove_padding=False)
+    with act():
+        apply_monkey_patch(small_model(), use_remove_padding=False)
 
 
 @pytest.mark.guards("trl-value-head-removed")
 @pytest.mark.parametrize("called", ["before-verl", "after-verl"])
 def test_actor_is_patched(subject, called):
     """The way verl is asked to be used: it computes what the model computed before."""
-    if called == "before-verl":
-        subject()
-    from verl.models.transformers.monkey_patch import apply_monkey_patch
+    with act():
+        if called == "before-verl":
+            subject()
+        from verl.models.transformers.monkey_patch import apply_monkey_patch
 
-    if called == "after-verl":
-        subject()
-    model = small_model()
-    before = logits(model)
-    apply_monkey_patch(model, use_remove_padding=False)
+        if called == "after-verl":
+            subject()
+        model = small_model()
+        before = logits(model)
+        apply_monkey_patch(model, use_remove_padding=False)
     assert logits(model).equal(before)
 
 
@@ -70,7 +73,8 @@ def test_actor_is_patched(subject, called):
 @pytest.mark.parametrize(("version", "files"), WITHOUT_HEAD.items(), ids=WITHOUT_HEAD)
 def test_a_trl_without_the_class_is_said_and_stays(subject, monkeypatch, tmp_path, version, files):
     put_trl_in_front(monkeypatch, tmp_path, version, files)
-    said = subject()
+    with act():
+        said = subject()
     assert f"trl {version}" in said
     assert "AutoModelForCausalLMWithValueHead" in said
     from verl.utils import model
@@ -85,7 +89,8 @@ def test_a_trl_without_the_class_is_said_and_stays(subject, monkeypatch, tmp_pat
 @pytest.mark.parametrize(("version", "files"), WITH_HEAD.items(), ids=WITH_HEAD)
 def test_a_trl_with_the_class_is_left_to_verl(subject, monkeypatch, tmp_path, version, files):
     put_trl_in_front(monkeypatch, tmp_path, version, files)
-    assert subject() is None
+    with act():
+        assert subject() is None
     from verl.utils import model
 
     assert model.is_trl_available(), "a critic would lack its value head"

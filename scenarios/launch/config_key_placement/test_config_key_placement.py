@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.util.nested import walk
 
 WORKS = (Path(__file__).parent / "h100_shared.toml").read_text()
@@ -68,7 +69,8 @@ def load(text):
 @pytest.mark.reproduces("config-key-placement")
 @pytest.mark.parametrize("key", WRONG)
 def test_key_in_the_wrong_place(key):
-    load(written(key))
+    with act():
+        load(written(key))
 
 
 @pytest.mark.reproduces("config-key-placement", fidelity="real")
@@ -83,25 +85,29 @@ def test_prime_rl_itself(key):
         except ModuleNotFoundError:
             continue
     assert installed, "RLConfig is in none of the modules it was in"
-    installed.RLConfig.model_validate(tomllib.loads(written(key)))
+    config = tomllib.loads(written(key))
+    with act():
+        installed.RLConfig.model_validate(config)
 
 
 @pytest.mark.guards("config-key-placement")
 @pytest.mark.parametrize("text", [WORKS, WORKS.replace("[inference]", FREE + "\n[inference]")], ids=["h100", "free"])
 def test_what_works_is_left_alone(subject, text):
     assert refused(text) == set()
-    assert subject(tomllib.loads(text)) == []
+    with act():
+        assert subject(tomllib.loads(text)) == []
 
 
 @pytest.mark.guards("config-key-placement")
 @pytest.mark.parametrize("number", range(1, len(WRONG) + 1))
 def test_every_wrong_place_is_named(subject, number):
-    for keys in combinations(WRONG, number):
-        text = written(*keys)
-        found = [one.key for one in subject(tomllib.loads(text))]
-        assert sorted(found) == sorted(keys)
-        assert found == [key for key, _ in walk(tomllib.loads(text)) if key in keys]
-        assert refused(text) <= set(found)
+    with act():
+        for keys in combinations(WRONG, number):
+            text = written(*keys)
+            found = [one.key for one in subject(tomllib.loads(text))]
+            assert sorted(found) == sorted(keys)
+            assert found == [key for key, _ in walk(tomllib.loads(text)) if key in keys]
+            assert refused(text) <= set(found)
 
 
 @pytest.mark.guards("config-key-placement")
@@ -121,7 +127,8 @@ def test_key_in_any_other_table_is_named(subject, table, line):
 def test_what_to_write_instead_works(subject, key):
     config = tomllib.loads(written(key))
     before = deepcopy(config)
-    [advice] = subject(config)
+    with act():
+        [advice] = subject(config)
     assert config == before
     *tables, name = advice.key.split(".")
     place = config

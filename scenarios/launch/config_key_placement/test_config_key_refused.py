@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.failures.act import act
+
 # Where somebody writes it, by where verl has it.
 VERL_KEYS = {
     "data.train_batch_size": "trainer.train_batch_size=8",
@@ -24,7 +26,7 @@ def test_verl_has_no_such_key(written):
     from hydra import compose, initialize_config_dir
 
     verl = importlib.util.find_spec("verl").origin
-    with initialize_config_dir(str(Path(verl).parent / "trainer" / "config"), version_base=None):
+    with act(), initialize_config_dir(str(Path(verl).parent / "trainer" / "config"), version_base=None):
         compose("ppo_trainer", overrides=[written])
 
 
@@ -35,10 +37,11 @@ def test_trl_has_no_such_key(how, tmp_path):
     from trl import TrlParser
     from trl.trainer.grpo_config import GRPOConfig
 
-    if how == "keyword":
-        GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, lora_r=8)
-        return
-    file = tmp_path / "grpo.yaml"
-    file.write_text(LORA_OF_MODEL)
-    arguments = [word for line in LORA_OF_MODEL.splitlines() for word in f"--{line}".split(": ")]
-    TrlParser((GRPOConfig,)).parse_args_and_config(arguments if how == "argument" else ["--config", str(file)])
+    with act():
+        if how == "keyword":
+            GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, lora_r=8)
+            return
+        file = tmp_path / "grpo.yaml"
+        file.write_text(LORA_OF_MODEL)
+        arguments = [word for line in LORA_OF_MODEL.splitlines() for word in f"--{line}".split(": ")]
+        TrlParser((GRPOConfig,)).parse_args_and_config(arguments if how == "argument" else ["--config", str(file)])

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from pytest_rlregress.failures.act import act
+
 WORK = """
 import sys
 with open("result.txt", "w", encoding="utf-8") as result:
@@ -37,7 +39,8 @@ def environment(console):
 @pytest.mark.reproduces("console-encoding")
 @pytest.mark.parametrize("console", CONSOLES)
 def test_printing_fails_the_work(tmp_path, console):
-    done, result = work(tmp_path, environment(console))
+    with act():
+        done, result = work(tmp_path, environment(console))
     last = done.stderr.decode().splitlines()[-1]
     assert done.returncode == 0, f"{result!r} was written, and the process ended with exit {done.returncode}: {last}"
 
@@ -55,7 +58,8 @@ def test_printing_raises():
     ids=["check-mark", "chinese", "lone-surrogate"],
 )
 def test_printing_any_text(tmp_path, subject, console, text, printed):
-    done, result = work(tmp_path, subject(environment(console)), text)
+    with act():
+        done, result = work(tmp_path, subject(environment(console)), text)
     assert (done.returncode, result) == (0, "reward 0.68"), done.stderr.decode()
     assert done.stdout.split() == done.stderr.split() == [printed, b"done"]
 
@@ -64,10 +68,11 @@ def test_printing_any_text(tmp_path, subject, console, text, printed):
 @pytest.mark.needs("linux")
 def test_printing_on_a_terminal(tmp_path, subject):
     ours, console = os.openpty()
-    try:
-        done, result = work(tmp_path, subject(environment("gbk")), stdout=console)
-        assert (done.returncode, result) == (0, "reward 0.68"), done.stderr.decode()
-        assert os.read(ours, 100).split() == ["\u2705".encode(), b"done"]
-    finally:
-        os.close(ours)
-        os.close(console)
+    with act():
+        try:
+            done, result = work(tmp_path, subject(environment("gbk")), stdout=console)
+            assert (done.returncode, result) == (0, "reward 0.68"), done.stderr.decode()
+            assert os.read(ours, 100).split() == ["\u2705".encode(), b"done"]
+        finally:
+            os.close(ours)
+            os.close(console)

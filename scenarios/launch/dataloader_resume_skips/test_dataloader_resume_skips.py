@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.lazy import torch
@@ -42,8 +43,9 @@ def interrupted(loader, steps=STEPS, state_of=None):
 def test_another_data_set():
     _, state = interrupted(data_loader(rows(range(100))))
     resumed = data_loader(rows(range(1000, 1100)))
-    resumed.load_state_dict(state)
-    first = numbers_of(resumed)[0] - 1000
+    with act():
+        resumed.load_state_dict(state)
+        first = numbers_of(resumed)[0] - 1000
     if first != 0:
         silent(f"of another data set the first {first} rows never come")
 
@@ -56,8 +58,9 @@ def test_same_data_set_of_another_length(kept):
     """With another number of rows the same generator draws another order."""
     came, state = interrupted(data_loader(rows(range(100)), shuffled=True))
     resumed = data_loader(rows(kept), shuffled=True)
-    resumed.load_state_dict(state)
-    lost = {*kept} - {*came} - {*numbers_of(resumed)}
+    with act():
+        resumed.load_state_dict(state)
+        lost = {*kept} - {*came} - {*numbers_of(resumed)}
     if lost:
         silent(f"{len(lost)} of {len(kept)} rows come neither before nor after the resume")
 
@@ -67,7 +70,8 @@ def test_same_data_set_of_another_length(kept):
 def test_shorter_data_set(length):
     _, state = interrupted(data_loader(rows(range(100))))
     resumed = data_loader(rows(range(length)))
-    resumed.load_state_dict(state)
+    with act():
+        resumed.load_state_dict(state)
     if not list(resumed):
         silent(f"an epoch of {length} rows without a batch")
 
@@ -83,7 +87,8 @@ def test_shorter_data_set(length):
 def test_every_row_comes_once(subject, shuffled, steps, batch_sizes, length):
     """Also with another batch size after the resume, and where the data set was read again, keys in another order."""
     before = data_loader(rows(range(length)), shuffled, batch_sizes[0])
-    came, state = interrupted(before, steps, subject(before))
+    with act():
+        came, state = interrupted(before, steps, subject(before))
     after = data_loader([dict(reversed(row.items())) for row in rows(range(length))], shuffled, batch_sizes[1], seed=2)
     subject(after).load_state_dict(state)
     assert sorted(came + numbers_of(after)) == [*range(length)]
@@ -93,7 +98,8 @@ def test_every_row_comes_once(subject, shuffled, steps, batch_sizes, length):
 def test_resumed_as_if_never_interrupted(subject, tmp_path):
     """Through a file, as torch.load reads it by default, and with rows whose keys are in another order."""
     before = data_loader(rows(range(100)), shuffled=True)
-    batches, checked = iter(before), subject(before)
+    with act():
+        batches, checked = iter(before), subject(before)
     for _ in range(STEPS):
         next(batches)
     torch.save(checked.state_dict(), tmp_path / "data.pt")
@@ -117,7 +123,8 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_rejects_other_data(subject, change, shuffled):
     before = data_loader(rows(range(100)), shuffled)
-    _, state = interrupted(before, state_of=subject(before))
+    with act():
+        _, state = interrupted(before, state_of=subject(before))
     after, untouched = data_loader(CHANGES[change], shuffled), data_loader(CHANGES[change], shuffled)
     with pytest.raises(ValueError, match=rf"\b100\b.*\b{len(CHANGES[change])}\b"):
         subject(after).load_state_dict(state)
@@ -127,5 +134,5 @@ def test_rejects_other_data(subject, change, shuffled):
 @pytest.mark.guards("dataloader-resume-skips")
 def test_rejects_a_state_without_a_fingerprint(subject):
     loader = data_loader(rows(range(100)))
-    with pytest.raises(ValueError, match="data set"):
+    with act(), pytest.raises(ValueError, match="data set"):
         subject(loader).load_state_dict(interrupted(data_loader(rows(range(100))))[1])

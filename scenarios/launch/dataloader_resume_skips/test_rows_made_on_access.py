@@ -2,6 +2,7 @@
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.launch.dataloader_resume_skips.test_dataloader_resume_skips import (
     data_loader,
     pytestmark,  # noqa: F401
@@ -18,7 +19,7 @@ class Tokenised(list[int]):
 
 @pytest.mark.guards("dataloader-resume-skips")
 def test_rows_that_are_made_on_access(subject):
-    with pytest.raises(TypeError, match=r"row 0.*object"):
+    with act(), pytest.raises(TypeError, match=r"row 0.*object"):
         subject(data_loader(Tokenised(range(8))))
     columns = [{"ids": torch.tensor([i]), "prompt": np.array([i, 1]), "raw": bytes([i])} for i in range(8)]
     before = data_loader(Tokenised(range(8)))

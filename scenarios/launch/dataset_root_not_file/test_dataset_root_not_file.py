@@ -3,6 +3,7 @@ import socket
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.launch.dataset_root_not_file.dataset_loaders import LOAD_BY, PROMPTS, write
 from pytest_rlregress.scenarios.models import loopback_hub
 
@@ -44,7 +45,8 @@ def hub(tmp_path, monkeypatch):
 @pytest.mark.reproduces("dataset-root-not-file")
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_root_of_a_dataset(tmp_path, load, name):
-    assert load(str(write(tmp_path / name, name)))["prompt"][:] == PROMPTS
+    with act():
+        assert load(str(write(tmp_path / name, name)))["prompt"][:] == PROMPTS
 
 
 @LOADERS
@@ -56,7 +58,8 @@ def test_root_on_the_hub(hub, load, name):
 
 @pytest.mark.reproduces("dataset-root-not-file")
 def test_root_of_two_datasets(tmp_path, load):
-    load(str(write(tmp_path / "math", *DOCUMENTED)))
+    with act():
+        load(str(write(tmp_path / "math", *DOCUMENTED)))
 
 
 @LOADERS
@@ -65,7 +68,8 @@ def test_root_of_two_datasets(tmp_path, load):
 @pytest.mark.parametrize("slash", ["", "/"], ids=["bare", "slash"])
 def test_the_one_file_is_loaded(tmp_path, subject, load, name, slash):
     root = write(tmp_path / name, name)
-    file = subject(f"{root}{slash}")
+    with act():
+        file = subject(f"{root}{slash}")
     assert file == str(root / "data" / f"{name}.parquet")
     assert load(file)["prompt"][:] == PROMPTS
 
@@ -84,17 +88,19 @@ def test_the_one_file_on_the_hub_is_loaded(hub, subject, load, below):
 def test_a_file_stays_itself(tmp_path, hub, subject, monkeypatch):
     write(tmp_path / "math", *DOCUMENTED)
     monkeypatch.chdir(tmp_path)
-    for root in (str(tmp_path / "math"), "math", "hf://datasets/lab/math", "hf://datasets/lab/math@main"):
-        file = f"{root}/data/aime-2024.parquet"
-        assert subject(file) == file
+    with act():
+        for root in (str(tmp_path / "math"), "math", "hf://datasets/lab/math", "hf://datasets/lab/math@main"):
+            file = f"{root}/data/aime-2024.parquet"
+            assert subject(file) == file
 
 
 @pytest.mark.guards("dataset-root-not-file")
 def test_rejects_what_is_not_one_file(tmp_path, hub, subject):
-    for root in (str(write(tmp_path / "math", *DOCUMENTED)), "hf://datasets/lab/math"):
-        files = [re.escape(f"{root}/data/{name}.parquet") for name in sorted(DOCUMENTED)]
-        with pytest.raises(ValueError, match=".*".join(files)):
-            subject(root)
+    with act():
+        for root in (str(write(tmp_path / "math", *DOCUMENTED)), "hf://datasets/lab/math"):
+            files = [re.escape(f"{root}/data/{name}.parquet") for name in sorted(DOCUMENTED)]
+            with pytest.raises(ValueError, match=".*".join(files)):
+                subject(root)
     empty = tmp_path / "empty"
     empty.mkdir()
     for path in (empty, tmp_path / "nowhere", "hf://datasets/lab/nowhere", "hf://datasets/lab/math/nowhere"):
@@ -107,6 +113,6 @@ def test_hub_that_is_down_is_no_wrong_path(hub, subject, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"http://127.0.0.1:{server.getsockname()[1]}"
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", closed)
-    with pytest.raises(Exception) as raised:  # noqa: PT011 - of requests or of httpx
+    with act(), pytest.raises(Exception) as raised:  # noqa: PT011 - of requests or of httpx
         subject("hf://datasets/lab/math")
     assert not isinstance(raised.value, ValueError), f"blames the path: {raised.value}"

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.failures.act import act
+
 KEYS = {"trainer.n_gpus_per_node": "ARNOLD_WORKER_GPU", "trainer.nnodes": "ARNOLD_WORKER_NUM"}
 EMPTY = dict.fromkeys(KEYS.values(), "")
 SET = {"ARNOLD_WORKER_GPU": "8", "ARNOLD_WORKER_NUM": "1"}
@@ -51,13 +53,17 @@ def check(subject, config, environ):
 @pytest.mark.reproduces("empty-env-in-config")
 @pytest.mark.parametrize("environ", [EMPTY, {**SET, "ARNOLD_WORKER_NUM": ""}, SET], ids=["both", "one", "text"])
 def test_interpolated(monkeypatch, environ):
-    start(monkeypatch, compose(), environ)
+    config = compose()
+    with act():
+        start(monkeypatch, config, environ)
 
 
 @VERL
 @pytest.mark.reproduces("empty-env-in-config")
 def test_expanded_by_the_shell(monkeypatch):
-    start(monkeypatch, compose("trainer.n_gpus_per_node=", "trainer.nnodes="), EMPTY)
+    config = compose("trainer.n_gpus_per_node=", "trainer.nnodes=")
+    with act():
+        start(monkeypatch, config, EMPTY)
 
 
 @VERL
@@ -71,7 +77,8 @@ def test_what_the_check_lets_through_starts(monkeypatch, subject, written, envir
 
     dots = [f"{key}={WRITTEN[written].format(name)}" for key, name in KEYS.items()]
     config = OmegaConf.merge(compose(), OmegaConf.from_dotlist(dots))
-    found = check(subject, config, environ)
+    with act():
+        found = check(subject, config, environ)
     if not found:
         start(monkeypatch, config, environ)
         return
@@ -85,7 +92,9 @@ def test_what_the_check_lets_through_starts(monkeypatch, subject, written, envir
 def test_what_the_check_says_to_write_starts(monkeypatch, subject):
     from omegaconf import OmegaConf
 
-    instead = check(subject, compose(), SET)
+    config = compose()
+    with act():
+        instead = check(subject, config, SET)
     assert instead.keys() == KEYS.keys()
-    ready = OmegaConf.merge(compose(), OmegaConf.from_dotlist([f"{key}={text}" for key, text in instead.items()]))
+    ready = OmegaConf.merge(config, OmegaConf.from_dotlist([f"{key}={text}" for key, text in instead.items()]))
     start(monkeypatch, ready, SET)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 
 # What verl prints of a finished step; a validation before the first or of a run resumed at its last has no time of one.
@@ -48,13 +49,15 @@ def check_said(returncode, log):
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_verl_of_another_interpreter(tmp_path, without_verl, script):
-    check_said(*run(tmp_path, script, [without_verl, *MAIN_PPO]))
+    with act():
+        check_said(*run(tmp_path, script, [without_verl, *MAIN_PPO]))
 
 
 @pytest.mark.reproduces("silent-exit-zero")
 @pytest.mark.needs("linux", "verl-trainer")
 def test_verl_refuses_its_settings(tmp_path):
-    check_said(*run(tmp_path, "pipe", [sys.executable, *MAIN_PPO, "data.train_batch=8"]))
+    with act():
+        check_said(*run(tmp_path, "pipe", [sys.executable, *MAIN_PPO, "data.train_batch=8"]))
 
 
 @pytest.mark.guards("silent-exit-zero")
@@ -62,7 +65,7 @@ def test_verl_refuses_its_settings(tmp_path):
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_what_did_not_start_is_refused(tmp_path, subject, without_verl, script):
     _, log = run(tmp_path, script, [without_verl, *MAIN_PPO])
-    with pytest.raises(RuntimeError, match=f"{re.escape(str(log))}.*empty"):
+    with act(), pytest.raises(RuntimeError, match=f"{re.escape(str(log))}.*empty"):
         subject(0, log, STEP)  # what the documented scripts ended with, whatever this one did
 
 
@@ -70,4 +73,5 @@ def test_what_did_not_start_is_refused(tmp_path, subject, without_verl, script):
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_what_trained_counts(tmp_path, subject, script):
-    subject(*run(tmp_path, script, ["cat", VERL_LOG]), STEP)
+    with act():
+        subject(*run(tmp_path, script, ["cat", VERL_LOG]), STEP)

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.lazy import ray
 
 # Ray waits for a cluster that is gone, for minutes if it is not told.
@@ -41,7 +42,8 @@ def started_and_killed(temporary):
 @pytest.mark.needs("ray-cluster")
 def test_cluster_was_killed(temporary):
     started_and_killed(temporary)
-    ray.init()
+    with act():
+        ray.init()
 
 
 @pytest.mark.reproduces("stale-ray-session", fidelity="stand-in")

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from pytest_rlregress.failures.act import act
+
 KEY = "a" * 40
 
 INIT = """
@@ -34,7 +36,8 @@ def test_init_without_a_key(machine, monkeypatch):
     import wandb
 
     monkeypatch.setattr(sys, "stdin", open(os.devnull))  # noqa: SIM115  (nobody to ask)
-    wandb.init(project="rlregress", dir=str(machine)).finish()
+    with act():
+        wandb.init(project="rlregress", dir=str(machine)).finish()
 
 
 @pytest.mark.guards("wandb-key-missing")
@@ -58,4 +61,5 @@ def test_a_key_is_found_where_wandb_finds_it(machine, subject, key):
         netrc.write_text(f"machine api.wandb.ai\n  login user\n  password {KEY}\n")
         netrc.chmod(0o600)
     assert wandb(LOOK_UP, machine, environ) is True
-    assert subject(environ) == "online"
+    with act():
+        assert subject(environ) == "online"

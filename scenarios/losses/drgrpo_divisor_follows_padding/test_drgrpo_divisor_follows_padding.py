@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.losses import trainers
@@ -26,7 +27,8 @@ def test_verl_padded_wider(gradient_of):
     from pytest_rlregress.agreement.policy_batch import drawn_batch
 
     loss = trainers.verl_loss("seq-mean-token-sum-norm", told_no_length)
-    said = gradient_of(loss, per_width, drawn_batch([6])).change("padding")
+    with act():
+        said = gradient_of(loss, per_width, drawn_batch([6])).change("padding")
     if said:
         assert "times the whole batch's" in said, said
         silent(said)
@@ -46,7 +48,8 @@ def test_mean_over_ranks(gradient_of, subject):
     def part(losses, mask, batch):
         return subject(losses, mask, batch.batch_sequences, MAX_TOKENS, ranks=2)
 
-    gradient_of(trainers.mean_over_ranks(part), per_max_tokens)
+    with act():
+        gradient_of(trainers.mean_over_ranks(part), per_max_tokens)
 
 
 @pytest.mark.guards("drgrpo-divisor-follows-padding")
@@ -58,7 +61,8 @@ def test_nan_under_the_mask_counts_nothing(subject, dtype):
 @pytest.mark.guards("drgrpo-divisor-follows-padding")
 def test_rejects_more_tokens_or_rows_than_the_batch_has(subject):
     losses, mask = torch.ones(2, 5), torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]])
-    assert subject(losses, mask, 2, 4).item() == 6 / 8
+    with act():
+        assert subject(losses, mask, 2, 4).item() == 6 / 8
     with pytest.raises(ValueError, match=r"\b4\b.*\b3\b"):
         subject(losses, mask, 2, 3)
     with pytest.raises(ValueError, match=r"\b2\b.*\b1\b"):

@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import np, torch
 
@@ -34,7 +35,8 @@ def log_ratios(model):
 @pytest.mark.reproduces("dropout-in-ratio")
 @KINDS
 def test_ratio_at_learning_rate_0(sharp_qwen, kind):
-    off = np.abs(np.exp(log_ratios(policy(sharp_qwen, kind))) - 1)
+    with act():
+        off = np.abs(np.exp(log_ratios(policy(sharp_qwen, kind))) - 1)
     outside = (off > CLIP).mean()
     if outside:
         silent(f"at learning rate 0 the ratio of {outside:.0%} of the tokens is outside of the clip range")
@@ -48,7 +50,8 @@ def test_ratio_is_1(sharp_qwen, subject, kind):
 
     model = policy(sharp_qwen, kind)
     allowed = 2 * floor(sharp_qwen.model(), SEQUENCES[:1])  # two scorings, each with its rounding
-    changed = subject(model)
+    with act():
+        changed = subject(model)
     assert changed > 0
     assert model.training
     assert np.abs(log_ratios(model)).mean() <= allowed
@@ -69,7 +72,8 @@ def test_model_is_the_same_otherwise(sharp_qwen, subject, kind):
     model.get_submodule("base_model" if kind == "lora" else "model").eval()
     modes = [module.training for module in model.modules()]
     config = model.config.to_dict()
-    subject(model)
+    with act():
+        subject(model)
     assert [module.training for module in model.modules()] == modes
     assert model.config.to_dict() == config
     assert mean_gap(token_logprobs(model.train(), SEQUENCES), wanted) <= 2 * floor(sharp_qwen.model(), SEQUENCES[:1])
@@ -93,6 +97,7 @@ def test_every_kind_of_dropout(subject):
             self.lstm = torch.nn.LSTM(2, 2, num_layers=2, dropout=0.1)
 
     layer = Layer()
-    assert subject(torch.nn.Sequential(layer)) == 6
+    with act():
+        assert subject(torch.nn.Sequential(layer)) == 6
     assert [layer.shut.p, layer.rows.p, layer.alpha.p, layer.off.p, layer.lstm.dropout] == [0] * 5
     assert (layer.attention_dropout, layer.dropout_p, layer.use_dropout, layer.rate) == (0, 0, True, 0.3)

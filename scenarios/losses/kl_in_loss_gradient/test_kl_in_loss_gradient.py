@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.losses import trainers
@@ -50,8 +51,9 @@ def check_gradient(policies, gradient, estimator):
 @pytest.mark.reproduces("kl-in-loss-gradient")
 @pytest.mark.parametrize("estimator", ["kl", "low_var_kl"])
 def test_verl_kl_penalty(policies, estimator):
-    estimate = trainers.core_algos().kl_penalty(policies.log_probs, policies.reference, estimator)
-    check_gradient(policies, policies.expected(estimate, policies.log_probs), estimator)
+    with act():
+        estimate = trainers.core_algos().kl_penalty(policies.log_probs, policies.reference, estimator)
+        check_gradient(policies, policies.expected(estimate, policies.log_probs), estimator)
 
 
 @pytest.mark.reproduces("kl-in-loss-gradient")
@@ -69,16 +71,18 @@ def test_trl_kl_without_its_correction(policies, tiny_qwen, tmp_path):
     )
     log_probs.requires_grad_()
     given = {"log_probs": log_probs, "old_log_probs": log_probs.detach(), "ref_log_probs": reference}
-    mean = loss(replace(batch, **given, advantages=0 * batch.advantages))
-    each = TOKENS * torch.autograd.grad(mean, log_probs)[0][:, 0]
-    check_gradient(policies, policies.expected(each * policies.log_probs, policies.log_probs), "TRL's KL")
+    with act():
+        mean = loss(replace(batch, **given, advantages=0 * batch.advantages))
+        each = TOKENS * torch.autograd.grad(mean, log_probs)[0][:, 0]
+        check_gradient(policies, policies.expected(each * policies.log_probs, policies.log_probs), "TRL's KL")
 
 
 @pytest.mark.guards("kl-in-loss-gradient")
 @pytest.mark.parametrize("sampled_by", ["policy", "itself", "other"])
 def test_gradient_and_value_of_the_divergence(policies, subject, sampled_by):
     sampler = policies.sampler if sampled_by == "other" else policies.log_probs.detach()
-    term = subject(policies.log_probs, policies.reference, *([] if sampled_by == "itself" else [sampler]))
+    with act():
+        term = subject(policies.log_probs, policies.reference, *([] if sampled_by == "itself" else [sampler]))
     off = policies.off(policies.expected(term, sampler))
     assert off <= TIMES_FLOOR * policies.floor, f"the expected gradient is {off:.3g} off"
     value, wanted = (sampler.exp() * term).sum().item(), policies.divergence.item()
@@ -90,7 +94,8 @@ def test_gradient_and_value_of_the_divergence(policies, subject, sampled_by):
 def test_only_the_policy_is_trained(subject):
     numbers = -torch.rand(3, 2, 4, generator=torch.Generator().manual_seed(0))
     log_probs, reference, sampler = (one.clone().requires_grad_() for one in numbers)
-    term = subject(log_probs, reference, sampler)
+    with act():
+        term = subject(log_probs, reference, sampler)
     assert (term.shape, term.dtype) == (log_probs.shape, log_probs.dtype)
     gradients = torch.autograd.grad(term.sum(), (log_probs, reference, sampler), allow_unused=True)
     assert [one is not None and bool(one.any()) for one in gradients] == [True, False, False]

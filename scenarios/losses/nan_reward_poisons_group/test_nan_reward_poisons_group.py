@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.losses import trainers
@@ -19,9 +20,10 @@ def broken_reward():
 def test_one_reward(normalise):
     rewards, mask = torch.tensor([[0.0, broken_reward()], [0.0, 1.0], [0.0, 0.0]]), torch.ones(3, 2)
     index = np.array(["a"] * 3, dtype=object)
-    advantages, _ = trainers.core_algos().compute_grpo_outcome_advantage(
-        rewards, mask, index, norm_adv_by_std_in_grpo=normalise
-    )
+    with act():
+        advantages, _ = trainers.core_algos().compute_grpo_outcome_advantage(
+            rewards, mask, index, norm_adv_by_std_in_grpo=normalise
+        )
     odd = int((~torch.isfinite(advantages[1:, 0])).sum())
     if odd:
         silent(f"1 reward is not a number, nor are the advantages of {odd} other trajectories")
@@ -46,7 +48,8 @@ def test_advantages_of_finite_rewards(advantages_of, subject, normalise):
         assert not advantages[batch.mask == 0].any()
         return advantages
 
-    advantages_of(function, lambda batch: pairs(batch, normalise)).unchanged_by()
+    with act():
+        advantages_of(function, lambda batch: pairs(batch, normalise)).unchanged_by()
 
 
 @pytest.mark.guards("nan-reward-poisons-group")
@@ -56,7 +59,8 @@ def test_as_if_it_were_not_there(subject, odd, normalise):
     rewards, mask = torch.tensor([1.0, float(odd), 0.25, 0.0, 0.5, 1.0]), torch.ones(6, 2, dtype=torch.int64)
     groups = ["a", "a", "a", "b", "b", "a"]
     kept = [0, 2, 3, 4, 5]
-    found = subject(rewards, mask, groups, normalise=normalise)
+    with act():
+        found = subject(rewards, mask, groups, normalise=normalise)
     wanted = subject(rewards[kept], mask[kept], [groups[row] for row in kept], normalise=normalise)
     assert found[kept].equal(wanted)
     assert wanted.any(dim=1).all()
@@ -69,14 +73,18 @@ def test_as_if_it_were_not_there(subject, odd, normalise):
 def test_group_with_one_reward_has_no_advantage(subject, odd):
     """There is nothing to compare with."""
     rewards = torch.tensor([float(odd), float(odd), 5.0, float(odd)])
-    advantages = subject(rewards, torch.ones(4, 3, dtype=torch.int64), ["a", "a", "b", "b"])
+    with act():
+        advantages = subject(rewards, torch.ones(4, 3, dtype=torch.int64), ["a", "a", "b", "b"])
     assert advantages.tolist() == [[0] * 3] * 4
 
 
 @pytest.mark.guards("nan-reward-poisons-group")
 def test_equal_rewards_have_no_advantage(subject):
     """Their mean is not always one of them: over a deviation of 1e-6 the rest of it would be a step."""
-    for reward, size, dtype in itertools.product((0.1, 0.35, 0.7, 1 / 3), range(2, 12), (torch.float32, torch.float64)):
-        rewards = torch.full((size,), reward, dtype=dtype)
-        advantages = subject(rewards, torch.ones(size, 1, dtype=torch.int64), ["a"] * size)
-        assert not advantages.any(), f"{size} rewards of {reward} have advantages of {advantages[:, 0].tolist()}"
+    with act():
+        for reward, size, dtype in itertools.product(
+            (0.1, 0.35, 0.7, 1 / 3), range(2, 12), (torch.float32, torch.float64)
+        ):
+            rewards = torch.full((size,), reward, dtype=dtype)
+            advantages = subject(rewards, torch.ones(size, 1, dtype=torch.int64), ["a"] * size)
+            assert not advantages.any(), f"{size} rewards of {reward} have advantages of {advantages[:, 0].tolist()}"

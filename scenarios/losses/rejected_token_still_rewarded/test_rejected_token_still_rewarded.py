@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.losses import trainers
@@ -22,7 +23,8 @@ def test_rejected_trajectory(place):
     rewards[:, 1] = torch.tensor(REWARDS)
     if place == "end-of-row":
         rewards[REJECTED] = rewards[REJECTED].roll(1)
-    found, wanted = verl_advantages(rewards, mask)[KEPT], verl_advantages(rewards[KEPT], mask[KEPT])
+    with act():
+        found, wanted = verl_advantages(rewards, mask)[KEPT], verl_advantages(rewards[KEPT], mask[KEPT])
     moved = (found - wanted).abs().max().item()
     # The same rows in another order are the rounding there is.
     other_order = verl_advantages(rewards[KEPT].flip(0), mask[KEPT].flip(0)).flip(0)
@@ -37,7 +39,8 @@ def test_rejected_trajectory(place):
 def test_as_if_it_were_not_there(subject, normalise, dtype):
     mask = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 1], [0, 0, 0]], dtype=getattr(torch, dtype))
     rewards = torch.tensor(REWARDS)
-    found = subject(rewards, mask, ["a"] * 4, normalise=normalise)
+    with act():
+        found = subject(rewards, mask, ["a"] * 4, normalise=normalise)
     wanted = subject(rewards[KEPT], mask[KEPT], ["a"] * 3, normalise=normalise)
     assert found[KEPT].equal(wanted)
     assert ((wanted != 0) == mask[KEPT].bool()).all()
@@ -55,18 +58,20 @@ def test_as_verl_where_nothing_was_rejected(subject, epsilon):
     verl = verl_advantages(torch.nn.functional.pad(rewards[:, None], (1, 1)), mask, epsilon)
     floor = max((verl - exact).abs().max().item(), torch.finfo(torch.float32).eps)
     assert floor < 1e-5, "verl computes something else"
-    found = subject(rewards, mask, ["a"] * 3, epsilon=epsilon)
+    with act():
+        found = subject(rewards, mask, ["a"] * 3, epsilon=epsilon)
     assert (found - exact).abs().max() <= 8 * floor
 
 
 @pytest.mark.guards("rejected-token-still-rewarded")
 def test_last_one_of_a_group_has_no_advantage(subject):
     mask = torch.tensor([[1, 1], [0, 0], [0, 0]])
-    assert subject(torch.tensor([1.0, 0.0, 0.0]), mask, ["a"] * 3).tolist() == [[0, 0]] * 3
+    with act():
+        assert subject(torch.tensor([1.0, 0.0, 0.0]), mask, ["a"] * 3).tolist() == [[0, 0]] * 3
 
 
 @pytest.mark.guards("rejected-token-still-rewarded")
 @pytest.mark.parametrize(("rows", "groups"), [(2, 3), (3, 2)])
 def test_rejects_other_numbers_of_rows(subject, rows, groups):
-    with pytest.raises(ValueError, match=rf"\b3\b.*\b{rows}\b.*\b{groups}\b"):
+    with act(), pytest.raises(ValueError, match=rf"\b3\b.*\b{rows}\b.*\b{groups}\b"):
         subject(torch.zeros(3), torch.ones(rows, 2), ["a"] * groups)

@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.losses import trainers
@@ -32,7 +33,8 @@ def check_returned(returns, mask, score):
 @ESTIMATORS
 def test_score_on_the_last_token(estimator):
     rewards, mask = torch.tensor([[0.0, 0.0, 0.0, 1.0]]), torch.tensor([[1, 1, 0, 0]])
-    check_returned(returns_of(estimator, rewards, mask), mask, 1.0)
+    with act():
+        check_returned(returns_of(estimator, rewards, mask), mask, 1.0)
 
 
 @pytest.mark.reproduces("reward-on-masked-token")
@@ -54,7 +56,8 @@ def test_score_of_verls_reward_manager(tiny_qwen):
     )
     rewards = NaiveRewardManager(tiny_qwen.tokenizer(), num_examine=0, compute_score=lambda **said: 1.0)(batch)
     mask = torch.tensor([[1, 1, 0, 0, 0]])
-    check_returned(returns_of("gae", rewards, mask), mask, rewards.sum().item())
+    with act():
+        check_returned(returns_of("gae", rewards, mask), mask, rewards.sum().item())
 
 
 def every_mask(tokens=4):
@@ -64,23 +67,25 @@ def every_mask(tokens=4):
 @pytest.mark.guards("reward-on-masked-token")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_score_is_on_the_last_trained_token(subject, dtype):
-    for masks in (every_mask(), every_mask().bool()):
-        kept, scores = masks.clone(), torch.arange(1, len(masks) + 1, dtype=getattr(torch, dtype)) / 3
-        given = scores.tolist()
-        rewards = subject(scores, masks)
-        assert (rewards.shape, rewards.dtype) == (masks.shape, scores.dtype)
-        assert masks.equal(kept)
-        assert scores.tolist() == given
-        for score, row, mask in zip(given, rewards.tolist(), masks.tolist(), strict=True):
-            wanted = [0.0] * len(mask)
-            if any(mask):
-                wanted[max(place for place, trained in enumerate(mask) if trained)] = score
-            assert row == wanted
+    with act():
+        for masks in (every_mask(), every_mask().bool()):
+            kept, scores = masks.clone(), torch.arange(1, len(masks) + 1, dtype=getattr(torch, dtype)) / 3
+            given = scores.tolist()
+            rewards = subject(scores, masks)
+            assert (rewards.shape, rewards.dtype) == (masks.shape, scores.dtype)
+            assert masks.equal(kept)
+            assert scores.tolist() == given
+            for score, row, mask in zip(given, rewards.tolist(), masks.tolist(), strict=True):
+                wanted = [0.0] * len(mask)
+                if any(mask):
+                    wanted[max(place for place, trained in enumerate(mask) if trained)] = score
+                assert row == wanted
 
 
 @pytest.mark.guards("reward-on-masked-token")
 @ESTIMATORS
 def test_score_reaches_tokens_before_a_tool(subject, estimator):
     mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
-    returns = returns_of(estimator, subject(torch.tensor([1.0, -2.0]), mask), mask)
+    with act():
+        returns = returns_of(estimator, subject(torch.tensor([1.0, -2.0]), mask), mask)
     assert (returns * mask).tolist() == [[1, 1, 0, 0], [-2, -2, -2, -2]]

@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.losses import trainers
@@ -23,7 +24,8 @@ def group_ids(trajectories):
 @pytest.mark.reproduces("singleton-group-raw-reward")
 def test_id_of_each_trajectory():
     """Four trajectories of one prompt."""
-    advantages = [round(one, 3) for one in verl_advantages(REWARDS, group_ids(4)).tolist()]
+    with act():
+        advantages = [round(one, 3) for one in verl_advantages(REWARDS, group_ids(4)).tolist()]
     if not (min(advantages) < 0 or not any(advantages)):
         silent(f"rewards of {REWARDS} are advantages of {advantages}")
 
@@ -34,7 +36,8 @@ def test_groups_of_the_size_asked_for(subject, ids):
     """Rows in any order; each prompt's advantages are around 0."""
     groups = {"uuid": ["a", "b", "b", "a", "b", "a"], "numbers": [7, 3, 3, 7, 3, 7]}.get(ids)
     given = np.array(list("abbaba"), dtype=object) if groups is None else list(groups)
-    found = subject(given, 3)
+    with act():
+        found = subject(given, 3)
     assert (type(found), found.dtype, found.shape) == (np.ndarray, object, (6,))
     assert found.tolist() == list(given)
     rewards = [1.0, 0.5, 0.25, 0.0, 0.0, 0.0]

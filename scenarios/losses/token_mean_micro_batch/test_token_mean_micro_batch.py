@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.losses import trainers
@@ -20,12 +21,14 @@ def check_split(gradient_of, loss, change):
 @pytest.mark.reproduces("token-mean-micro-batch")
 @pytest.mark.parametrize("change", ["micro-batches", "dynamic-batches"])
 def test_verl_token_mean(gradient_of, change):
-    check_split(gradient_of, trainers.verl_loss("token-mean", told_nothing), change)
+    with act():
+        check_split(gradient_of, trainers.verl_loss("token-mean", told_nothing), change)
 
 
 @pytest.mark.reproduces("token-mean-micro-batch")
 def test_trl_bnpo(gradient_of, tiny_qwen, tmp_path):
-    check_split(gradient_of, trainers.trl_grpo_loss(tiny_qwen, tmp_path, loss_type="bnpo"), "micro-batches")
+    with act():
+        check_split(gradient_of, trainers.trl_grpo_loss(tiny_qwen, tmp_path, loss_type="bnpo"), "micro-batches")
 
 
 @pytest.mark.guards("token-mean-micro-batch")
@@ -40,7 +43,8 @@ def test_every_token_weighs_the_same(gradient_of, subject):
 @pytest.mark.guards("token-mean-micro-batch")
 def test_micro_batch_without_trained_tokens_is_0(subject):
     losses = torch.ones(2, 3, requires_grad=True)
-    mean = subject(losses, torch.zeros(2, 3, dtype=torch.int64), 4)
+    with act():
+        mean = subject(losses, torch.zeros(2, 3, dtype=torch.int64), 4)
     mean.backward()
     assert (mean.item(), losses.grad.abs().sum().item()) == (0, 0)
 
@@ -51,7 +55,7 @@ def test_micro_batch_without_trained_tokens_is_0(subject):
 )
 def test_rejects_fewer_tokens_than_the_micro_batch_has(subject, mask, batch_tokens):
     """Such as the mean of the micro batches' tokens instead of their sum."""
-    with pytest.raises(ValueError, match=rf"\b{batch_tokens}\b"):
+    with act(), pytest.raises(ValueError, match=rf"\b{batch_tokens}\b"):
         subject(torch.ones(2, 2), torch.tensor(mask), batch_tokens)
 
 
@@ -60,7 +64,8 @@ def test_mean_over_ranks(gradient_of, subject):
     def part(losses, mask, batch):
         return subject(losses, mask, batch.batch_tokens, ranks=2)
 
-    gradient_of(trainers.mean_over_ranks(part), "token-mean")
+    with act():
+        gradient_of(trainers.mean_over_ranks(part), "token-mean")
 
 
 @pytest.mark.guards("token-mean-micro-batch")

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import vllm_engine
 from pytest_rlregress.scenarios.lazy import torch
@@ -55,7 +56,8 @@ def environment(monkeypatch):
 @pytest.mark.reproduces("expandable-segments")
 def test_refused_by_the_name_that_is_looked_at(tiny_qwen, environment):
     environment({OLD: ON})
-    configure(tiny_qwen.directory)
+    with act():
+        configure(tiny_qwen.directory)
 
 
 @pytest.mark.reproduces("expandable-segments")
@@ -64,12 +66,13 @@ def test_let_through_where_nobody_looks(tiny_qwen, environment, unseen):
     name, value = UNSEEN[unseen]
     environment({name: value})
     refusal = ""
-    try:
-        configure(tiny_qwen.directory)
-    except ValueError as error:
-        refusal = str(error)
-        if "expandable_segments" not in refusal:
-            raise
+    with act():
+        try:
+            configure(tiny_qwen.directory)
+        except ValueError as error:
+            refusal = str(error)
+            if "expandable_segments" not in refusal:
+                raise
     if not refusal:
         silent(f"{name}='{value}' switches expandable segments on, and vLLM takes a KV connector with it")
 

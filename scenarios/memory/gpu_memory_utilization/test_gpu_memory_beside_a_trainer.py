@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.fixtures import vllm_engine
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.memory.gpu_memory_utilization.test_gpu_memory_utilization import DEFAULT, GIB
@@ -18,7 +19,7 @@ GPU = pytest.mark.hw(capability=">=8.0", memory=">=20GiB")
 @pytest.mark.isolated
 @pytest.mark.reproduces("gpu-memory-utilization", fidelity="real")
 def test_default_beside_a_trainer_on_gpu(tiny_qwen):
-    with co_tenant(0.4), vllm_engine.start(tiny_qwen.directory, gpu_memory_utilization=DEFAULT):
+    with act(), co_tenant(0.4), vllm_engine.start(tiny_qwen.directory, gpu_memory_utilization=DEFAULT):
         pass
 
 
@@ -30,7 +31,7 @@ def test_co_tenant_releases_while_the_engine_profiles_on_gpu(tiny_qwen, monkeypa
     from vllm.v1.worker import gpu_worker
 
     measure = gpu_worker.memory_profiling
-    with co_tenant(0.4) as release:
+    with act(), co_tenant(0.4) as release:
 
         @contextmanager
         def released_meanwhile(*args, **keywords):
@@ -48,7 +49,7 @@ def test_co_tenant_releases_while_the_engine_profiles_on_gpu(tiny_qwen, monkeypa
 @pytest.mark.isolated
 @pytest.mark.guards("gpu-memory-utilization", fidelity="real")
 def test_engine_beside_a_trainer_on_gpu(tiny_qwen, subject):
-    with co_tenant(0.85):  # a small engine: vLLM makes an object of each block
+    with act(), co_tenant(0.85):  # a small engine: vLLM makes an object of each block
         free, total = torch.cuda.mem_get_info()
         share = subject(total, total - free + GIB)  # the engine's own context takes some before it looks
         with vllm_engine.start(tiny_qwen.directory, gpu_memory_utilization=share) as engine:

@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.hardware.profiles import load_profiles
 from pytest_rlregress.scenarios.lazy import torch
@@ -30,7 +31,7 @@ def left(profile, share):
 @pytest.mark.reproduces("trainer-engine-oom")
 def test_memory_runs_out():
     model = build(SMALL, lora=True, checkpointing=False, dtype="float32")
-    with at_most(ROOM):
+    with act(), at_most(ROOM):
         train(model, tokens=1024)
 
 
@@ -38,9 +39,10 @@ def test_memory_runs_out():
 @pytest.mark.guards("trainer-engine-oom")
 @pytest.mark.needs("peft")
 def test_prediction_says_when_to_checkpoint(subject):
-    needed = subject(
-        **known(SMALL, lora=True), tokens=1024, checkpointing=False, bytes_per_weight=4, bytes_per_activation=4
-    )
+    with act():
+        needed = subject(
+            **known(SMALL, lora=True), tokens=1024, checkpointing=False, bytes_per_weight=4, bytes_per_activation=4
+        )
     model = build(SMALL, lora=True, checkpointing=needed > ROOM, dtype="float32")
     with at_most(ROOM):
         train(model, tokens=1024)
@@ -48,7 +50,8 @@ def test_prediction_says_when_to_checkpoint(subject):
 
 @pytest.mark.reproduces("trainer-engine-oom")
 def test_nothing_counts_beforehand():
-    two, three = (count({**QWEN_7B, "num_hidden_layers": layers}, True, False, 4096) for layers in (2, 3))
+    with act():
+        two, three = (count({**QWEN_7B, "num_hidden_layers": layers}, True, False, 4096) for layers in (2, 3))
     needed = two + (QWEN_7B["num_hidden_layers"] - 2) * (three - two) + 2 * LORA_7B["parameters"]  # float32 weights
     if not needed <= left("h100", 0.45):
         silent(
@@ -72,7 +75,8 @@ def test_nothing_counts_beforehand():
 def test_prediction_is_what_is_counted(subject, size, lora, tokens, dtype, checkpointing):
     size, width = {**size, "num_hidden_layers": 2}, {"bfloat16": 2, "float32": 4}[dtype]
     widths = {"bytes_per_weight": width, "bytes_per_activation": width}
-    predicted = subject(**known(size, lora), tokens=tokens, checkpointing=checkpointing, **widths)
+    with act():
+        predicted = subject(**known(size, lora), tokens=tokens, checkpointing=checkpointing, **widths)
     assert predicted == pytest.approx(count(size, lora, checkpointing, tokens, dtype), rel=0.02)
 
 
@@ -91,7 +95,8 @@ def test_prediction_is_what_is_counted(subject, size, lora, tokens, dtype, check
 def test_peaks_elsewhere_than_in_the_loss(subject, sizes, lora, checkpointing, tokens):
     """With a small vocabulary; as measured such a prediction is 4 % too low up to 9 % too high."""
     size = dict(zip(KEYS, sizes, strict=True))
-    predicted = subject(**known(size, lora), tokens=tokens, checkpointing=checkpointing, bytes_per_weight=2)
+    with act():
+        predicted = subject(**known(size, lora), tokens=tokens, checkpointing=checkpointing, bytes_per_weight=2)
     assert 0.95 <= predicted / count(size, lora, checkpointing, tokens) <= 1.1
 
 
@@ -110,7 +115,8 @@ def hold_beside_7b(share):
 @pytest.mark.reproduces("trainer-engine-oom")
 def test_7b_without_checkpointing_on_gpu():
     held = hold_beside_7b(0.45)
-    train(build(QWEN_7B, True, False, "cuda"), 4096)
+    with act():
+        train(build(QWEN_7B, True, False, "cuda"), 4096)
     del held
 
 
@@ -119,6 +125,7 @@ def test_7b_without_checkpointing_on_gpu():
 @pytest.mark.guards("trainer-engine-oom")
 def test_7b_with_checkpointing_on_gpu(subject):
     held = hold_beside_7b(0.50)
-    train(build(QWEN_7B, True, True, "cuda"), 2048)
-    needed = torch.cuda.max_memory_allocated() - held.numel()
-    assert subject(**CHECKPOINTED, bytes_per_weight=2) == pytest.approx(needed, rel=0.1)
+    with act():
+        train(build(QWEN_7B, True, True, "cuda"), 2048)
+        needed = torch.cuda.max_memory_allocated() - held.numel()
+        assert subject(**CHECKPOINTED, bytes_per_weight=2) == pytest.approx(needed, rel=0.1)

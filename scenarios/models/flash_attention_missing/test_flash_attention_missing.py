@@ -2,6 +2,7 @@ import sys
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.lazy import torch
 
 WANTED = "flash_attention_2"
@@ -43,7 +44,8 @@ def test_verl_value_head(tiny_qwen):
     config = AutoConfig.from_pretrained(tiny_qwen.directory, attn_implementation="sdpa", num_labels=1)
     # verl swallows whatever goes wrong in this call, so it must go well but for the attention that verl asks for.
     AutoModelForTokenClassification.from_pretrained(tiny_qwen.directory, config=config)
-    load_valuehead_model(str(tiny_qwen.directory), torch.float32, config, False)
+    with act():
+        load_valuehead_model(str(tiny_qwen.directory), torch.float32, config, False)
 
 
 @pytest.mark.guards("flash-attention-missing")
@@ -80,16 +82,18 @@ def test_a_package_counts_by_its_symbols(subject, monkeypatch, tmp_path, source,
     monkeypatch.delitem(sys.modules, "flash_attn", raising=False)
     # What transformers looks at, with a GPU there, is the package's name and version only.
     monkeypatch.setattr(import_utils, "is_flash_attn_2_available", lambda: True)
-    assert subject(WANTED) == chosen
+    with act():
+        assert subject(WANTED) == chosen
 
 
 @pytest.mark.guards("flash-attention-missing")
 def test_the_third_is_not_taken_for_the_second(subject, monkeypatch):
     from transformers.utils import import_utils
 
-    for there in (True, False):
-        monkeypatch.setattr(import_utils, "is_flash_attn_3_available", lambda there=there: there, raising=False)
-        assert subject("flash_attention_3") == ("flash_attention_3" if there else "sdpa")
+    with act():
+        for there in (True, False):
+            monkeypatch.setattr(import_utils, "is_flash_attn_3_available", lambda there=there: there, raising=False)
+            assert subject("flash_attention_3") == ("flash_attention_3" if there else "sdpa")
     assert subject("flash_attention_99") == "sdpa", "no release of transformers knows it"
 
 

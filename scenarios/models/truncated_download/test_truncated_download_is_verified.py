@@ -4,6 +4,7 @@ import filecmp
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.models.loopback_hub import Fault
 from pytest_rlregress.scenarios.models.truncated_download.two_shards import (
     CUT,
@@ -33,7 +34,8 @@ def check_complete(folder, published):
 def test_goes_on_until_complete(hub, subject, published, tmp_path, monkeypatch, fault):
     put_fault(hub, fault, monkeypatch)
     attempts = 9  # huggingface-hub 0.x gives up at every cut, 1.x at every fifth
-    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, attempts), published)
+    with act():
+        check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, attempts), published)
     fetched = [file for file, _ in hub.downloads]
     assert fetched.count(WHOLE) == 1, f"a shard that was right was fetched {fetched.count(WHOLE)} times"
 
@@ -41,7 +43,8 @@ def test_goes_on_until_complete(hub, subject, published, tmp_path, monkeypatch, 
 @pytest.mark.parametrize("fill", [b"", b"\0"], ids=["half", "zeros-to-the-end"])
 def test_half_a_shard_is_not_taken_for_whole(hub, subject, published, tmp_path, fill):
     hub.faults[CUT] = Fault(body=half(published / CUT, fill), times=1)
-    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 3), published)
+    with act():
+        check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 3), published)
 
 
 @pytest.mark.parametrize("revision", ["main", "v1"])
@@ -66,13 +69,14 @@ def test_rejects_an_unknown_model_or_revision(hub, subject, tmp_path, model, rev
 def test_half_a_shard_left_behind_is_replaced(hub, subject, published, tmp_path, fill):
     download(hub, tmp_path)
     (tmp_path / CUT).write_bytes(half(published / CUT, fill))
-    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 3), published)
+    with act():
+        check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 3), published)
 
 
 @pytest.mark.parametrize("fill", [None, b"", b"\0"], ids=["cut", "half", "zeros-to-the-end"])
 def test_gives_up_and_leaves_nothing_to_load(hub, subject, published, tmp_path, fill):
     hub.faults[CUT] = Fault(after=1000) if fill is None else Fault(body=half(published / CUT, fill))
-    with pytest.raises(RuntimeError, match=CUT) as raised:
+    with act(), pytest.raises(RuntimeError, match=CUT) as raised:
         subject(MODEL, tmp_path, "main", hub.endpoint, 2)
     assert WHOLE not in str(raised.value), f"names a file that is right: {raised.value}"
     assert not (tmp_path / CUT).exists(), f"{(tmp_path / CUT).stat().st_size} bytes of a shard are left to be loaded"
@@ -82,6 +86,6 @@ def test_gives_up_and_leaves_nothing_to_load(hub, subject, published, tmp_path, 
 @pytest.mark.parametrize(("given", "attempts"), [({"attempts": 1}, 1), ({"attempts": 3}, 3), ({}, 5)])
 def test_as_many_attempts_as_asked_for(hub, subject, published, tmp_path, given, attempts):
     hub.faults[CUT] = Fault(body=half(published / CUT, b"\0"))
-    with pytest.raises(RuntimeError, match=CUT):
+    with act(), pytest.raises(RuntimeError, match=CUT):
         subject(MODEL, tmp_path, endpoint=hub.endpoint, **given)
     assert [file for file, _ in hub.downloads].count(CUT) == attempts

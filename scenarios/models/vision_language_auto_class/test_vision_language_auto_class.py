@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.fixtures.tiny_model import IMAGE, VISION_END, VISION_START
 from pytest_rlregress.scenarios.lazy import torch
 
@@ -20,19 +21,22 @@ def config_of(folder):
 def test_loaded_as_a_causal_lm(tiny_qwen3_vl):
     from transformers import AutoModelForCausalLM
 
-    AutoModelForCausalLM.from_pretrained(tiny_qwen3_vl)
+    with act():
+        AutoModelForCausalLM.from_pretrained(tiny_qwen3_vl)
 
 
 @pytest.mark.reproduces("vision-language-auto-class")
 def test_built_as_a_causal_lm(tiny_qwen3_vl):
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tiny_qwen3_vl))
+    with act():
+        AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tiny_qwen3_vl))
 
 
 @pytest.mark.guards("vision-language-auto-class")
 def test_loads_whole_and_sees_the_image(subject, tiny_qwen3_vl):
-    chosen = subject(config_of(tiny_qwen3_vl))
+    with act():
+        chosen = subject(config_of(tiny_qwen3_vl))
     model, loading = chosen.from_pretrained(tiny_qwen3_vl, output_loading_info=True)
     assert [type(model).__name__] == config_of(tiny_qwen3_vl)["architectures"]
     assert not set(loading["missing_keys"]) | set(loading["unexpected_keys"]), f"not all weights fit: {loading}"
@@ -64,7 +68,8 @@ def test_a_text_model_loads_with_its_head(subject, tiny_qwen, architecture, monk
     from transformers.models.auto import modeling_auto
 
     monkeypatch.delattr(modeling_auto, "MODEL_FOR_VISION_2_SEQ_MAPPING_NAMES", raising=False)  # transformers 5 has none
-    chosen = subject({**config_of(tiny_qwen.directory), "architectures": [architecture]})
+    with act():
+        chosen = subject({**config_of(tiny_qwen.directory), "architectures": [architecture]})
     built = chosen.from_config(AutoConfig.from_pretrained(tiny_qwen.directory))
     assert type(built).__name__ == architecture
 
@@ -72,5 +77,5 @@ def test_a_text_model_loads_with_its_head(subject, tiny_qwen, architecture, monk
 @pytest.mark.guards("vision-language-auto-class")
 @pytest.mark.parametrize("architectures", [["Qwen3VLForRobotControl"], [], None], ids=["unknown", "none", "null"])
 def test_rejects_an_architecture_that_no_class_fits(subject, tiny_qwen3_vl, architectures):
-    with pytest.raises(ValueError, match="qwen3_vl"):
+    with act(), pytest.raises(ValueError, match="qwen3_vl"):
         subject({**config_of(tiny_qwen3_vl), "architectures": architectures})

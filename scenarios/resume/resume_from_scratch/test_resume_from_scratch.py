@@ -2,6 +2,7 @@ import shutil
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
@@ -34,7 +35,7 @@ def test_auto(tiny_model, tmp_path, change):
     saved(tmp_path, tiny_model)
     happens, step = CHANGES[change]
     happens(tmp_path)
-    with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
+    with verl_run(tmp_path, tiny_model("qwen2").model()) as run, act():
         resumed = run.resume()
     if not resumed >= step:
         assert resumed == 0
@@ -46,7 +47,7 @@ def test_empty_tracker(tiny_model, tmp_path):
     """As the process leaves it that dies, or has a full disk, between opening the file and writing it."""
     saved(tmp_path, tiny_model, [9])
     CHANGES["tracker-empty"][0](tmp_path)
-    with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
+    with verl_run(tmp_path, tiny_model("qwen2").model()) as run, act():
         run.resume()
 
 
@@ -54,7 +55,7 @@ def test_empty_tracker(tiny_model, tmp_path):
 def test_path_with_a_slash(tiny_model, tmp_path):
     """As a shell completes it."""
     saved(tmp_path, tiny_model, [9])
-    with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
+    with verl_run(tmp_path, tiny_model("qwen2").model()) as run, act():
         run.resume(f"{tmp_path}/global_step_9/")
 
 
@@ -67,7 +68,8 @@ def test_newest_that_is_there(subject, tiny_model, tmp_path, monkeypatch, change
     happens(tmp_path)
     before = contents(tmp_path)
     monkeypatch.chdir(tmp_path.parent)
-    path = subject(tmp_path.relative_to(tmp_path.parent))
+    with act():
+        path = subject(tmp_path.relative_to(tmp_path.parent))
     monkeypatch.chdir("/")
     assert contents(tmp_path) == before
     (tmp_path / TRACKER).unlink(missing_ok=True)  # verl 0.7 reads an empty one in any mode

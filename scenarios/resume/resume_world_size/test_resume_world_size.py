@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
 
@@ -21,7 +22,7 @@ def saved(folder, tiny_model, ranks, step=9):
 @RANKS
 def test_another_number_of_ranks(tiny_model, tmp_path, before, after):
     saved(tmp_path, tiny_model, before)
-    with verl_run(tmp_path, tiny_model("qwen2").model(), ranks=after) as run:
+    with verl_run(tmp_path, tiny_model("qwen2").model(), ranks=after) as run, act():
         run.resume()
 
 
@@ -31,7 +32,7 @@ def test_rejects_another_number_of_ranks(subject, tiny_model, tmp_path, before, 
     """Also where an older checkpoint would do: weeks would be lost unseen."""
     saved(tmp_path, tiny_model, after, step=8)
     saved(tmp_path, tiny_model, before)
-    with pytest.raises(ValueError, match=rf"global_step_9\b.*\b{before} processes.*\b{after}\b"):
+    with act(), pytest.raises(ValueError, match=rf"global_step_9\b.*\b{before} processes.*\b{after}\b"):
         subject(tmp_path, after)
     assert subject(tmp_path).name == subject(tmp_path, before).name == "global_step_9"
 
@@ -40,7 +41,8 @@ def test_rejects_another_number_of_ranks(subject, tiny_model, tmp_path, before, 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_every_rank_gets_its_own(subject, tiny_model, tmp_path, ranks):
     weights = saved(tmp_path, tiny_model, ranks)
-    path = subject(tmp_path, ranks)
+    with act():
+        path = subject(tmp_path, ranks)
     for rank in range(ranks):
         with verl_run(tmp_path, tiny_model("qwen2").model(), rank, ranks) as run:
             assert run.resume(str(path)) == 9
@@ -53,6 +55,7 @@ def test_rejects_a_missing_shard(subject, tiny_model, tmp_path, kind):
     """As where each machine of several saved on a disk of its own."""
     saved(tmp_path, tiny_model, 2)
     (tmp_path / "global_step_9" / "actor" / f"{kind}_world_size_2_rank_1.pt").unlink()
-    for ranks in (None, 2):
-        with pytest.raises(ValueError, match=rf"global_step_9.*{kind}.*rank 1\b"):
-            subject(tmp_path, ranks)
+    with act():
+        for ranks in (None, 2):
+            with pytest.raises(ValueError, match=rf"global_step_9.*{kind}.*rank 1\b"):
+                subject(tmp_path, ranks)

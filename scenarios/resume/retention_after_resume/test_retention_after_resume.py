@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
@@ -14,6 +15,13 @@ def actors(folder):
     return sorted(int(path.parent.name.removeprefix("global_step_")) for path in folder.glob("global_step_*/actor"))
 
 
+@pytest.fixture(autouse=True)
+def built(tiny_model, tmp_path):
+    """A run is built once, before any act: whether this release of verl can be driven so."""
+    with verl_run(tmp_path / "built", tiny_model("qwen2").model()):
+        pass
+
+
 def run_and_resume(folder, tiny_model, keep, after_save=lambda: None):
     for steps in ((8, 9), (10, 11)):
         with verl_run(folder, tiny_model("qwen2").model(), keep=keep) as run:
@@ -26,7 +34,8 @@ def run_and_resume(folder, tiny_model, keep, after_save=lambda: None):
 @pytest.mark.reproduces("retention-after-resume")
 @KEEP
 def test_checkpoints_to_keep(tiny_model, tmp_path, keep):
-    run_and_resume(tmp_path, tiny_model, keep)
+    with act():
+        run_and_resume(tmp_path, tiny_model, keep)
     kept = actors(tmp_path)
     if not len(kept) <= keep:
         silent(f"max_actor_ckpt_to_keep={keep}, and {len(kept)} are kept: of steps {kept}")
@@ -53,7 +62,8 @@ def test_checkpoints_of_the_sft_trainer(subject, tiny_model, tmp_path):
             run.actor.save_checkpoint(local_path=str(tmp_path / f"global_step_{step}"), global_step=step)
             if step < 10:  # which is being written
                 torch.save({}, tmp_path / f"global_step_{step}" / "data_0.pt")
-    assert subject(tmp_path, 1) == [tmp_path / "global_step_8"]
+    with act():
+        assert subject(tmp_path, 1) == [tmp_path / "global_step_8"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_10", "global_step_9"]
 
 
@@ -73,9 +83,10 @@ def test_removes_whole_old_checkpoints_only(subject, tiny_model, tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "wandb" / "debug.log").write_text("step 8")
     everything, contents = {path.name for path in tmp_path.iterdir()}, files_in(tmp_path)
-    for keep in (0, -1):
-        with pytest.raises(ValueError, match=rf"keep={keep}\b"):
-            subject(tmp_path, keep)
+    with act():
+        for keep in (0, -1):
+            with pytest.raises(ValueError, match=rf"keep={keep}\b"):
+                subject(tmp_path, keep)
     assert subject(tmp_path, 5) == []
     assert files_in(tmp_path) == contents
     removed = subject(tmp_path, 4)

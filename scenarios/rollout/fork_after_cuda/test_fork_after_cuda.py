@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.lazy import torch
 
 GPU = pytest.mark.hw(capability=">=8.0")
@@ -84,6 +85,16 @@ def test_worker_of_a_forked_process(cuda_in_use):
 
 
 @pytest.mark.isolated
+@pytest.mark.reproduces("fork-after-cuda")
+def test_worker_with_the_variable_of_the_earlier_engine(cuda_in_use, monkeypatch):
+    monkeypatch.setenv("VLLM_USE_V1", "0")
+    import vllm.utils.system_utils  # noqa: F401
+
+    with act():
+        run_forked(start_worker)
+
+
+@pytest.mark.isolated
 @pytest.mark.guards("fork-after-cuda")
 @pytest.mark.needs("vllm")
 def test_worker_uses_cuda(cuda_in_use, monkeypatch, subject):
@@ -94,7 +105,8 @@ def test_worker_uses_cuda(cuda_in_use, monkeypatch, subject):
 @pytest.mark.isolated
 @pytest.mark.guards("fork-after-cuda")
 def test_choice(cuda_in_use, subject):
-    assert run_forked(subject) == "spawn", "CUDA was initialised before this process was forked"
+    with act():
+        assert run_forked(subject) == "spawn", "CUDA was initialised before this process was forked"
     assert run_forked(run_forked, subject) == "spawn", "CUDA was initialised two processes up"
     assert subject() == "spawn", "CUDA is initialised in this process"
 
@@ -107,7 +119,8 @@ def test_choice_without_cuda(subject):
         pytest.skip(
             "importing vLLM asks a torch built for CUDA for its devices: without a driver no fork can use CUDA then"
         )
-    assert subject() == "fork", "nothing here has used CUDA: a script without a __main__ guard must go on working"
+    with act():
+        assert subject() == "fork", "nothing here has used CUDA: a script without a __main__ guard must go on working"
     start_worker(subject)
 
 
@@ -117,7 +130,8 @@ def test_choice_without_cuda(subject):
 @pytest.mark.reproduces("fork-after-cuda", fidelity="real")
 def test_engine_of_a_forked_process(tiny_qwen):
     torch.cuda.init()
-    run_forked(start_engine, tiny_qwen.directory)
+    with act():
+        run_forked(start_engine, tiny_qwen.directory)
 
 
 @GPU
@@ -127,6 +141,7 @@ def test_engine_of_a_forked_process(tiny_qwen):
 def test_engine_beside_cuda(tiny_qwen, monkeypatch, subject):
     torch.cuda.init()
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert run_forked(start_worker, subject) == "spawn"
+    with act():
+        assert run_forked(start_worker, subject) == "spawn"
     monkeypatch.setenv(VARIABLE, subject())
     assert start_engine(tiny_qwen.directory) == 4

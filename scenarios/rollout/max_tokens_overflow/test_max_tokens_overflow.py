@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 
 LIMIT = 4096  # of fixtures vllm_server and vllm_engine
@@ -60,7 +61,8 @@ def test_offline_without_room(vllm_engine):
     from vllm import SamplingParams
 
     params = SamplingParams(max_tokens=1, detokenize=False)
-    vllm_engine.llm.generate([{"prompt_token_ids": [TOKEN] * LIMIT}], params)  # the fixture's own would not send it
+    with act():
+        vllm_engine.llm.generate([{"prompt_token_ids": [TOKEN] * LIMIT}], params)  # the fixture's own would not send it
 
 
 @pytest.mark.guards("max-tokens-overflow")
@@ -68,7 +70,8 @@ def test_offline_without_room(vllm_engine):
 @pytest.mark.parametrize("excess", [-1, 0, 1, LIMIT])
 def test_offline_clamped(vllm_engine, subject, excess):
     prompt_length, room = LIMIT - 16, 16
-    clamped = check_clamped(subject, room + excess, prompt_length, vllm_engine.max_model_len)
+    with act():
+        clamped = check_clamped(subject, room + excess, prompt_length, vllm_engine.max_model_len)
     assert generate(vllm_engine, prompt_length, clamped) == clamped == min(room + excess, room)
 
 
@@ -84,7 +87,8 @@ def test_server_refuses(vllm_server, prompt_length, max_tokens):
 
 @pytest.mark.guards("max-tokens-overflow")
 def test_server_serves_the_documented_request(vllm_server, subject):
-    clamped = check_clamped(subject, MAX_TOKENS, PROMPT_LENGTH, LIMIT)
+    with act():
+        clamped = check_clamped(subject, MAX_TOKENS, PROMPT_LENGTH, LIMIT)
     served = complete(vllm_server, PROMPT_LENGTH, clamped)
     assert (served.usage.prompt_tokens, served.usage.completion_tokens) == (1297, 2799)
     assert served.choices[0].finish_reason == "length"
@@ -96,10 +100,11 @@ def test_chat_counts_the_template_too(vllm_server, subject, tiny_qwen):
     text = tiny_qwen.tokenizer().apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     prompt_length = len(tiny_qwen.tokenizer().encode(text, add_special_tokens=False))
     limit = prompt_length + 8  # a budget of one's own, below the engine's: quick to fill
-    served = client_of(vllm_server).chat.completions.create(
-        model=vllm_server.model,
-        messages=messages,
-        max_tokens=check_clamped(subject, MAX_TOKENS, prompt_length, limit),
-        extra_body={"ignore_eos": True},
-    )
+    with act():
+        served = client_of(vllm_server).chat.completions.create(
+            model=vllm_server.model,
+            messages=messages,
+            max_tokens=check_clamped(subject, MAX_TOKENS, prompt_length, limit),
+            extra_body={"ignore_eos": True},
+        )
     assert (served.usage.prompt_tokens, served.usage.total_tokens) == (prompt_length, limit)

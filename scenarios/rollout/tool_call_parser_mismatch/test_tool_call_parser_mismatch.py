@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
@@ -60,7 +61,8 @@ def answer(server, call):
 @pytest.mark.reproduces("tool-call-parser-mismatch")
 def test_server_with_hermes(vllm_server):
     """A call of Llama's: vLLM 0.13's engine dies of a grammar with the marks of R1-distill."""
-    choice = answer(vllm_server, CALLS["llama3"])
+    with act():
+        choice = answer(vllm_server, CALLS["llama3"])
     calls, content = choice["message"].get("tool_calls") or [], choice["message"]["content"]
     if not (calls or content != CALLS["llama3"]):
         assert choice["finish_reason"] == "stop"
@@ -77,7 +79,8 @@ def test_agent_loop_with_hermes(tiny_qwen, family):
     from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
 
     tokenizer = tiny_qwen.tokenizer(family)
-    output = asyncio.run(agent_loop(tokenizer, "qwen2", [QUESTION], [CALLS[family], "Half a million."]))
+    with act():
+        output = asyncio.run(agent_loop(tokenizer, "qwen2", [QUESTION], [CALLS[family], "Half a million."]))
     turns = output.num_turns // 2  # question and answer each
     if turns != 2:
         assert turns == 1
@@ -93,11 +96,12 @@ def test_only_the_named_ones_match(tiny_qwen, subject, family):
 
     tokenizer = tokenizer_of(tiny_qwen, family)
     refused = {}
-    for name in ToolParserManager.list_registered():
-        try:
-            assert subject(tokenizer, name) == name
-        except ValueError as error:
-            refused[name] = str(error)
+    with act():
+        for name in ToolParserManager.list_registered():
+            try:
+                assert subject(tokenizer, name) == name
+            except ValueError as error:
+                refused[name] = str(error)
     matching = [name for name in ToolParserManager.list_registered() if name not in refused]
     assert {PARSERS[family], *ALSO.get(family, [])} <= set(matching)
     assert NOT[family] <= refused.keys()
@@ -108,7 +112,8 @@ def test_only_the_named_ones_match(tiny_qwen, subject, family):
 
 @pytest.mark.guards("tool-call-parser-mismatch")
 def test_server_finds_what_matches(vllm_server, tiny_qwen, subject):
-    assert subject(tokenizer_of(tiny_qwen, "qwen2.5"), "hermes") == "hermes"
+    with act():
+        assert subject(tokenizer_of(tiny_qwen, "qwen2.5"), "hermes") == "hermes"
     choice = answer(vllm_server, CALLS["qwen2.5"])
     [call] = choice["message"]["tool_calls"]
     assert choice["finish_reason"] == "tool_calls"
@@ -133,5 +138,5 @@ TEMPLATE = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or []
 def test_rejects_templates_and_names_that_no_parser_fits(tiny_qwen, subject, written, name, message):
     tokenizer = tokenizer_of(tiny_qwen, "qwen2.5")
     tokenizer.chat_template = TEMPLATE.replace("CALL", written)
-    with pytest.raises(ValueError, match=message):
+    with act(), pytest.raises(ValueError, match=message):
         subject(tokenizer, name)

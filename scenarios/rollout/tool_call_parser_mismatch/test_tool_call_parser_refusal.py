@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.rollout.tool_call_parser_mismatch.test_tool_call_parser_mismatch import (
     PARSERS,
     tokenizer_of,
@@ -21,11 +22,12 @@ def test_refusal_is_all_that_is_said(tiny_qwen, subject, family):
     handler.emit = records.append
     log.addHandler(handler)
     level = log.level
-    try:
-        with pytest.raises(ValueError, match="hermes finds no call in what") as refused:
-            subject(tokenizer, "hermes")
-    finally:
-        log.removeHandler(handler)
+    with act():
+        try:
+            with pytest.raises(ValueError, match="hermes finds no call in what") as refused:
+                subject(tokenizer, "hermes")
+        finally:
+            log.removeHandler(handler)
     assert [record.getMessage() for record in records if record.levelno >= logging.ERROR] == []
     assert log.level == level
     shown, _, others = str(refused.value).partition("those that do: ")
@@ -47,4 +49,5 @@ def test_template_that_looks_at_all_of_a_call(tiny_qwen, subject):
     """As Mistral's does at its id."""
     tokenizer = tokenizer_of(tiny_qwen, "qwen2.5")
     tokenizer.chat_template = WANTS
-    assert subject(tokenizer, "hermes") == "hermes"
+    with act():
+        assert subject(tokenizer, "hermes") == "hermes"

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_rlregress import remedies
 from pytest_rlregress.agreement.logprobs import mean_gap, token_logprobs
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.waiting import wait_for_condition
 from pytest_rlregress.remedies.rollout import reload_weights_by_server
@@ -79,8 +80,9 @@ def check_has(server, model):
 @CPU
 @pytest.mark.reproduces("weight-reload-weight-name", fidelity="stand-in")
 def test_extension_of_a_trainer(running, trained, tmp_path):
-    call(running, "update_weights_from_folder", folder=save(trained, tmp_path, with_head=True))
-    check_has(running, trained)
+    with act():
+        call(running, "update_weights_from_folder", folder=save(trained, tmp_path, with_head=True))
+        check_has(running, trained)
 
 
 @CPU
@@ -88,17 +90,19 @@ def test_extension_of_a_trainer(running, trained, tmp_path):
 @pytest.mark.parametrize("with_head", [False, True], ids=["head-not-saved", "cache-kept"])
 def test_reload_from_a_folder(server, trained, tmp_path, with_head):
     generated_by_server(server, [LONG], GENERATED)
-    call(server, "reload_weights", weights_path=save(trained, tmp_path, with_head))
-    check_has(server, trained)
+    with act():
+        call(server, "reload_weights", weights_path=save(trained, tmp_path, with_head))
+        check_has(server, trained)
 
 
 @pytest.mark.guards("weight-reload-weight-name")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_update_arrives(server, tiny_qwen, trained, tmp_path, dtype):
-    for model in (trained, tiny_qwen.model(), trained):
-        weights = [(name, tensor.to(getattr(torch, dtype))) for name, tensor in model.named_parameters()]
-        remedies.reload_weights_by_server(server.base_url, iter(weights), tmp_path)
-        check_has(server, model)
+    with act():
+        for model in (trained, tiny_qwen.model(), trained):
+            weights = [(name, tensor.to(getattr(torch, dtype))) for name, tensor in model.named_parameters()]
+            remedies.reload_weights_by_server(server.base_url, iter(weights), tmp_path)
+            check_has(server, model)
     assert not list(tmp_path.iterdir()), "left in the folder"
     with pytest.raises(FileNotFoundError):
         remedies.reload_weights_by_server(server.base_url, iter(weights), tmp_path / "none")
@@ -106,7 +110,7 @@ def test_update_arrives(server, tiny_qwen, trained, tmp_path, dtype):
 
 @pytest.mark.guards("weight-reload-weight-name")
 def test_refusals_are_told(server, tiny_qwen, trained):
-    with pytest.raises(RuntimeError, match="VLLM_SERVER_DEV_MODE"):
+    with act(), pytest.raises(RuntimeError, match="VLLM_SERVER_DEV_MODE"):
         remedies.reload_weights_by_server(f"{server.base_url}/v1", trained.named_parameters())
     check_has(server, tiny_qwen.model())
     with pytest.raises(RuntimeError, match="no module or parameter named"):
@@ -126,7 +130,7 @@ def test_update_while_requests_run(server, trained):
         return answers
 
     generated_by_server(server, [LONG], GENERATED)
-    with ThreadPoolExecutor(1) as pool:
+    with act(), ThreadPoolExecutor(1) as pool:
         running = pool.submit(generate_until_updated)
         try:
             wait_for_condition(lambda: requests_run(server), interval=0.02)

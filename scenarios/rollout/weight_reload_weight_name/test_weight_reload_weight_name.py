@@ -1,6 +1,7 @@
 import pytest
 
 from pytest_rlregress.agreement.logprobs import mean_gap
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import tiny_model, vllm_engine
 from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights import (
@@ -80,16 +81,18 @@ def experts(request, progress):
 @CPU
 @pytest.mark.reproduces("weight-reload-weight-name")
 def test_raw_load(engine, trained):
-    load_raw(engine, trained.state_dict().items())
-    check_reloaded(engine, logprobs_of(trained))
+    with act():
+        load_raw(engine, trained.state_dict().items())
+        check_reloaded(engine, logprobs_of(trained))
 
 
 @CPU
 @pytest.mark.reproduces("weight-reload-weight-name")
 def test_tied_head_not_sent(engine, trained):
     """A tied head isn't a parameter of its own: ``named_parameters()`` has none."""
-    engine.load_weights(trained.named_parameters())
-    check_reloaded(engine, logprobs_of(trained))
+    with act():
+        engine.load_weights(trained.named_parameters())
+        check_reloaded(engine, logprobs_of(trained))
 
 
 @pytest.mark.guards("weight-reload-weight-name")
@@ -99,7 +102,8 @@ def test_dense_update_arrives(engine, subject, tiny_qwen, trained, tied_head):
         (dict(model.state_dict() if tied_head == "sent" else model.named_parameters()), logprobs_of(model))
         for model in (tiny_qwen.model(), trained)
     ]
-    check_updates(engine, subject, *checkpoints, tolerance())
+    with act():
+        check_updates(engine, subject, *checkpoints, tolerance())
 
 
 @ENGINE
@@ -117,8 +121,9 @@ def test_dense_update_arrives(engine, subject, tiny_qwen, trained, tied_head):
 )
 def test_experts(experts, path):
     engine, _, (weights, wanted) = experts
-    load_raw(engine, weights.items()) if path == "raw" else engine.load_weights(weights.items())
-    check_reloaded(engine, wanted)
+    with act():
+        load_raw(engine, weights.items()) if path == "raw" else engine.load_weights(weights.items())
+        check_reloaded(engine, wanted)
 
 
 @ENGINE
@@ -140,5 +145,6 @@ def test_quantised_experts(progress):
     folder = tiny_model.build("gpt-oss-mxfp4", **EXPERTS_AS_SENT).directory
     with vllm_engine.start(folder, say=progress) as engine:
         before = engine.logprobs(SEQUENCES)
-        load_raw(engine, load_file(folder / "model.safetensors").items())
-        check_reloaded(engine, before)
+        with act():
+            load_raw(engine, load_file(folder / "model.safetensors").items())
+            check_reloaded(engine, before)

@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import PUBLISHED, run
 
@@ -38,21 +39,24 @@ def check_beginning(tokenizer, text, ids):
 @PUBLISHED
 @pytest.mark.reproduces("double-bos")
 def test_text_for_the_engine(published_engine, published_tokenizer):
-    text = rendered(published_tokenizer)
-    [output] = run(published_engine, [text], two_tokens())
-    check_beginning(published_tokenizer, text, output.prompt_token_ids)
+    with act():
+        text = rendered(published_tokenizer)
+        [output] = run(published_engine, [text], two_tokens())
+        check_beginning(published_tokenizer, text, output.prompt_token_ids)
 
 
 @pytest.mark.reproduces("double-bos")
 def test_text_for_the_trainer(published_tokenizer):
-    text = rendered(published_tokenizer)
-    check_beginning(published_tokenizer, text, published_tokenizer(text)["input_ids"])
+    with act():
+        text = rendered(published_tokenizer)
+        check_beginning(published_tokenizer, text, published_tokenizer(text)["input_ids"])
 
 
 @PUBLISHED
 @pytest.mark.guards("double-bos")
 def test_engine_and_trainer_have_the_same_prompt(published_engine, published_tokenizer, subject):
-    ids = subject(published_tokenizer, rendered(published_tokenizer))
+    with act():
+        ids = subject(published_tokenizer, rendered(published_tokenizer))
     [output] = run(published_engine, [{"prompt_token_ids": ids}], two_tokens())
     assert list(output.prompt_token_ids) == list(ids) == ids_of_chat(published_tokenizer)
 
@@ -82,7 +86,8 @@ CASES += [("qwen2.5", "$A"), ("qwen2.5", "$A eos")]
 @pytest.mark.parametrize(("family", "puts"), CASES)
 def test_rendered_text_keeps_its_bos(sharp_qwen, subject, family, puts):
     tokenizer = tokenizer_of(sharp_qwen, family, puts)
-    assert subject(tokenizer, rendered(tokenizer)) == ids_of_chat(tokenizer)
+    with act():
+        assert subject(tokenizer, rendered(tokenizer)) == ids_of_chat(tokenizer)
 
 
 @pytest.mark.guards("double-bos")
@@ -92,7 +97,8 @@ def test_plain_text_gets_one_bos(sharp_qwen, subject, family, puts, text):
     """What was trained on with a token before it is to be continued with one before it, and none behind."""
     tokenizer = tokenizer_of(sharp_qwen, family, puts)
     first = [tokenizer.bos_token_id] if "bos" in puts else []
-    assert subject(tokenizer, text) == first + tokenizer.encode(text, add_special_tokens=False)
+    with act():
+        assert subject(tokenizer, text) == first + tokenizer.encode(text, add_special_tokens=False)
 
 
 @pytest.mark.guards("double-bos")
@@ -100,4 +106,5 @@ def test_bos_further_on_stays(sharp_qwen, subject):
     """Examples in a prompt, each with its own token: these stay."""
     tokenizer = tokenizer_of(sharp_qwen, "llama3", "bos $A")
     bos, text = tokenizer.bos_token, tokenizer.encode("one", add_special_tokens=False)
-    assert subject(tokenizer, f"one{bos}one") == [tokenizer.bos_token_id, *text, tokenizer.bos_token_id, *text]
+    with act():
+        assert subject(tokenizer, f"one{bos}one") == [tokenizer.bos_token_id, *text, tokenizer.bos_token_id, *text]

@@ -3,6 +3,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.sampling.rollouts import STARTS
@@ -44,7 +45,7 @@ def test_start(sharp_qwen, progress):
     seed_all(TRAINER_SEED)
     trainers = draws()
     seed_all(TRAINER_SEED)
-    with engine_on(sharp_qwen, progress):
+    with act(), engine_on(sharp_qwen, progress):
         found = draws()
     reset = [name for name in found if found[name] != trainers[name]]
     if reset:
@@ -59,7 +60,7 @@ def test_start_with_states_kept(sharp_qwen, progress, subject):
     seed_all(TRAINER_SEED)
     trainers = draws()
     seed_all(TRAINER_SEED)
-    with ExitStack() as stack:
+    with act(), ExitStack() as stack:
         with subject():
             engine = stack.enter_context(engine_on(sharp_qwen, progress))
         assert draws() == trainers
@@ -73,10 +74,11 @@ def test_draws_go_on_as_before_the_block(subject, used):
     seed_all(TRAINER_SEED)
     if used == "in-use":
         draws()  # leaves a normal number ready
-    for seed in (0, 1):
-        with subject():
-            seed_all(seed)
-            draws()
+    with act():
+        for seed in (0, 1):
+            with subject():
+                seed_all(seed)
+                draws()
     found = [draws() for _ in range(2)]
     seed_all(TRAINER_SEED)
     if used == "in-use":
@@ -94,7 +96,7 @@ def test_draws_go_on_after_a_block_that_fails(subject):
         seed_all(0)
         raise MemoryError("no room for the cache")
 
-    with pytest.raises(MemoryError, match="no room"), subject():
+    with act(), pytest.raises(MemoryError, match="no room"), subject():
         start()
     assert draws() == trainers
 
@@ -105,6 +107,6 @@ def test_draws_on_cuda_go_on(subject):
     torch.cuda.manual_seed_all(TRAINER_SEED)
     trainers = torch.rand(3, device="cuda").tolist()
     torch.cuda.manual_seed_all(TRAINER_SEED)
-    with subject():
+    with act(), subject():
         torch.cuda.manual_seed_all(0)
     assert torch.rand(3, device="cuda").tolist() == trainers

@@ -3,6 +3,7 @@ import inspect
 import pytest
 
 from pytest_rlregress.agreement.logprobs import mean_gap
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import (
     PROMPTS,
@@ -41,7 +42,8 @@ def test_fields_left_out(published_engine, trainer, client):
     """By what is sampled: how many tokens are not among the 20 likeliest, and how many the trainer expects."""
     engine = published_engine
     params = as_the_server(engine, TEMPERATURE_ONE) if client == "server" else None
-    outputs = run(engine, [{"prompt_token_ids": prompt} for prompt in PROMPTS * 4], params)
+    with act():
+        outputs = run(engine, [{"prompt_token_ids": prompt} for prompt in PROMPTS * 4], params)
     outside, tokens, expected, variance = 0, 0, 0.0, 0.0
     for logits, ids in trainer_logits(trainer, completions_of(outputs)):
         likeliest = logits.softmax(-1).topk(20)
@@ -63,7 +65,8 @@ def test_fields_left_out(published_engine, trainer, client):
 def test_the_trainers_policy(published_engine, trainer, subject, client, temperature):
     from vllm import SamplingParams
 
-    fields = subject(24, temperature=temperature, logprobs=1, seed=7, ignore_eos=True)
+    with act():
+        fields = subject(24, temperature=temperature, logprobs=1, seed=7, ignore_eos=True)
     params = as_the_server(published_engine, fields) if client == "server" else SamplingParams(**fields)
     completions = completions_of(run(published_engine, [{"prompt_token_ids": prompt} for prompt in PROMPTS], params))
     assert [len(one.ids) for one in completions] == [24] * len(PROMPTS), "not of the length that was asked for"

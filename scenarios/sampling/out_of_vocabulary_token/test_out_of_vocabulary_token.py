@@ -1,6 +1,7 @@
 import pytest
 
 from pytest_rlregress.agreement.logprobs import mean_gap
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.sampling.rollouts import (
@@ -33,8 +34,9 @@ def next_turn(engine, completions):
 @PUBLISHED
 @pytest.mark.reproduces("out-of-vocabulary-token")
 def test_two_turns(published_engine, published_tokenizer):
-    completions = sample(published_engine)
-    next_turn(published_engine, completions)
+    with act():
+        completions = sample(published_engine)
+        next_turn(published_engine, completions)
     known = set(published_tokenizer.get_vocab().values())
     ids = [token for one in completions for token in one.ids]
     unknown = [token for token in ids if token not in known]
@@ -77,5 +79,6 @@ def test_ids_without_a_token_are_left_out(gapped_tokenizer, subject):
 def test_added_tokens_count_where_the_model_has_rows(sharp_qwen, subject):
     tokenizer = sharp_qwen.tokenizer()
     tokenizer.add_tokens(["<tool>", "</tool>"])
-    assert subject(tokenizer, ROWS + 64) == list(range(ROWS + 2))
+    with act():
+        assert subject(tokenizer, ROWS + 64) == list(range(ROWS + 2))
     assert subject(tokenizer, ROWS) == list(range(ROWS)), "the model has no row for the added tokens"

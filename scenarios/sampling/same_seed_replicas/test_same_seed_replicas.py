@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import PROMPTS, RAW, STARTS, completions_of, run
 
@@ -24,7 +25,8 @@ def check_different(completions, by):
 @RAW
 @pytest.mark.reproduces("same-seed-replicas")
 def test_copies_of_a_request(raw_engine):
-    check_different(sample(raw_engine, [7] * COPIES), "copies of a request")
+    with act():
+        check_different(sample(raw_engine, [7] * COPIES), "copies of a request")
 
 
 @STARTS
@@ -37,7 +39,7 @@ def test_replicas(sharp_qwen, progress):
 
     completions = []
     for _ in range(2):  # one after the other, as in a restart
-        with vllm_engine.start(sharp_qwen.directory, say=progress, seed=EngineArgs.seed) as engine:
+        with vllm_engine.start(sharp_qwen.directory, say=progress, seed=EngineArgs.seed) as engine, act():
             completions += sample(engine, [None])
     check_different(completions, "replicas")
 

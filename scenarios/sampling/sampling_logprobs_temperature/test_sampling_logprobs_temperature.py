@@ -1,6 +1,7 @@
 import pytest
 
 from pytest_rlregress.agreement.logprobs import mean_gap
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.sampling.rollouts import (
@@ -17,7 +18,8 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
 @pytest.mark.reproduces("sampling-logprobs-temperature")
 @pytest.mark.parametrize("temperature", [0.5, 1.5])
 def test_by_default(raw_engine, trainer, temperature):
-    completions = sample(raw_engine, temperature=temperature)
+    with act():
+        completions = sample(raw_engine, temperature=temperature)
     given, allowed = [one.logprobs for one in completions], tolerance(trainer, completions, temperature)
     off = mean_gap(given, trainer_logprobs(trainer, completions, temperature))
     if not off < allowed:
@@ -35,7 +37,8 @@ def test_by_default(raw_engine, trainer, temperature):
 def test_processed(processed_engine, trainer, subject, temperature):
     """The engine says of its tokens what the trainer's function says of them: the importance ratio is 1."""
     completions = sample(processed_engine, temperature=temperature)
-    found = [subject(logits, ids, temperature).tolist() for logits, ids in trainer_logits(trainer, completions)]
+    with act():
+        found = [subject(logits, ids, temperature).tolist() for logits, ids in trainer_logits(trainer, completions)]
     off = mean_gap([one.logprobs for one in completions], found)
     assert off < tolerance(trainer, completions, temperature), (
         f"sampled at temperature {temperature}, engine and trainer are {off:.2g} nats a token apart"

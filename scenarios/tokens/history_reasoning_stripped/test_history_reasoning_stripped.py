@@ -3,6 +3,7 @@ from itertools import pairwise
 import pytest
 
 from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.remedies import next_prompt
 from pytest_rlregress.scenarios.tokens.turns import behind, one_thread, rendered, whole
@@ -59,7 +60,8 @@ def rendered_anew(tokenizer, family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rendered_for_training(tiny_qwen, family):
     tokenizer = tokenizer_of(tiny_qwen, family)
-    trained = tokenizer.apply_chat_template(MESSAGES, tokenize=False)
+    with act():
+        trained = tokenizer.apply_chat_template(MESSAGES, tokenize=False)
     lost = [ids for ids in sampled(tokenizer, family) if tokenizer.decode(ids) not in trained]
     if lost:
         silent(f"{len(lost)} of {len(SAID)} turns are not in the text trained on as they were sampled")
@@ -71,7 +73,8 @@ def test_last_turn_behind_another_history(sharp_qwen, family):
     """The rollout kept its ids, the trainer renders the messages: of the last turn it has the answer, behind less."""
     model, tokenizer = sharp_qwen.model(), tokenizer_of(sharp_qwen, family)
     row = whole(appended(tokenizer, family)[-1])
-    trained = rendered(tokenizer, MESSAGES, add_generation_prompt=False)
+    with act():
+        trained = rendered(tokenizer, MESSAGES, add_generation_prompt=False)
     trained = trained[: len(trained) - trained[::-1].index(tokenizer.eos_token_id)]
     answer = len(tokenizer.encode("It is 4.")) + 1
     with one_thread():
@@ -97,4 +100,5 @@ def check_rows(turns, rows):
 @pytest.mark.parametrize("family", [*FAMILIES, "qwen2.5"])
 def test_every_turn_is_trained_on(tiny_qwen, subject, family, rollout):
     turns = rollout(tokenizer_of(tiny_qwen, family), family)
-    check_rows(turns, subject(turns))
+    with act():
+        check_rows(turns, subject(turns))

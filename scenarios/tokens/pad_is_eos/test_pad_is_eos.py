@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.lazy import torch
@@ -22,7 +23,8 @@ def test_end_of_turn_is_trained_on(tiny_qwen):
 
     tokenizer = tiny_qwen.tokenizer(FAMILY)
     rows = ended(tokenizer)
-    batch = DataCollatorForLanguageModeling(tokenizer, mlm=False)([{"input_ids": row} for row in rows])
+    with act():
+        batch = DataCollatorForLanguageModeling(tokenizer, mlm=False)([{"input_ids": row} for row in rows])
     trained = sum(labels[len(row) - 1] == row[-1] for labels, row in zip(batch["labels"].tolist(), rows, strict=True))
     if trained != len(rows):
         assert trained == 0
@@ -36,8 +38,9 @@ def test_model_learns_to_stop(tiny_qwen):
 
     tokenizer = tiny_qwen.tokenizer(FAMILY)
     rows = ended(tokenizer)
-    batch = DataCollatorForLanguageModeling(tokenizer, mlm=False)([{"input_ids": row} for row in rows])
-    before, ends = trained_by_heart(tiny_qwen.model(), batch, rows)
+    with act():
+        batch = DataCollatorForLanguageModeling(tokenizer, mlm=False)([{"input_ids": row} for row in rows])
+        before, ends = trained_by_heart(tiny_qwen.model(), batch, rows)
     if not ends > before:
         assert ends < 1e-4
         silent(f"training on answers that end took their ends from {before:.6f} to {ends:.6f}")
@@ -69,7 +72,8 @@ def trained_by_heart(model, batch, rows):
 def test_trained_to_stop(tiny_qwen, subject):
     tokenizer = tiny_qwen.tokenizer(FAMILY)
     rows = ended(tokenizer)
-    before, ends = trained_by_heart(tiny_qwen.model(), subject(rows, tokenizer.pad_token_id), rows)
+    with act():
+        before, ends = trained_by_heart(tiny_qwen.model(), subject(rows, tokenizer.pad_token_id), rows)
     assert ends > before, f"training on answers that end took their ends from {before:.6f} to {ends:.6f}"
 
 

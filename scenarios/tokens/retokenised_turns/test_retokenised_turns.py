@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, conversation, conversations, documented
@@ -45,7 +46,7 @@ def test_trainer_encodes_the_text(sharp_qwen):
         of_tokens = logprobs.token_logprobs(model, [prompt_ids + row for row in rows])
         return [sum(row[len(prompt_ids) - 1 :]) for row in of_tokens]
 
-    with one_thread():
+    with act(), one_thread():
         turns = [turn for turn in sampled_turns(model, tokenizer, prompt_ids) if turn]
         again = [tokenizer.encode(tokenizer.decode(turn), add_special_tokens=False) for turn in turns]
         totals = zip(total(turns), total(again), strict=True)
@@ -63,7 +64,8 @@ def test_trainer_encodes_the_text(sharp_qwen):
 def test_next_prompt_is_rendered(tiny_qwen, template):
     tokenizer = tiny_qwen.tokenizer(template)
     said = [*in_pieces(tokenizer, ANSWER["content"], range(4)), tokenizer.eos_token_id]
-    prompt_ids = rendered(tokenizer, [*PROMPT, {**ANSWER, "content": tokenizer.decode(said[:-1])}, QUESTION])
+    with act():
+        prompt_ids = rendered(tokenizer, [*PROMPT, {**ANSWER, "content": tokenizer.decode(said[:-1])}, QUESTION])
     there = any(prompt_ids[begin : begin + len(said)] == said for begin in range(len(prompt_ids)))
     if not there:
         silent(f"the next turn's prompt has other ids for what was sampled, {said[:-1]}")
@@ -77,16 +79,17 @@ def test_sampled_ids_stay(tiny_qwen, subject, template, messages, cuts):
     """Whatever the split: the ids of each turn's prompt begin with those before, and read as the family documents."""
     tokenizer, (prompt, completion) = tiny_qwen.tokenizer(template), messages
     ids, added = rendered(tokenizer, prompt), []
-    for turn, message in enumerate(completion):
-        if message["role"] != "assistant":
-            added.append(message)
-            continue
-        if added:
-            before, so_far = list(ids), [*prompt, *completion[: turn - len(added)]]
-            ids = subject(tokenizer, before, so_far, added)
-            assert ids[: len(before)] == before, "ids of earlier turns became others"
-            added = []
-        ids = [*ids, *in_pieces(tokenizer, message["content"], cuts), tokenizer.eos_token_id]
+    with act():
+        for turn, message in enumerate(completion):
+            if message["role"] != "assistant":
+                added.append(message)
+                continue
+            if added:
+                before, so_far = list(ids), [*prompt, *completion[: turn - len(added)]]
+                ids = subject(tokenizer, before, so_far, added)
+                assert ids[: len(before)] == before, "ids of earlier turns became others"
+                added = []
+            ids = [*ids, *in_pieces(tokenizer, message["content"], cuts), tokenizer.eos_token_id]
     text, pieces = documented(template, prompt, completion)
     assert tokenizer.decode(ids) == text + "".join(piece for piece, _ in pieces)
 
@@ -98,7 +101,8 @@ def test_cut_turn_gets_its_end(tiny_qwen, subject, template):
     tokenizer = tiny_qwen.tokenizer(template)
     cut = [*rendered(tokenizer, PROMPT), *tokenizer.encode("fou")]
     before = list(cut)
-    wanted = subject(tokenizer, [*cut, tokenizer.eos_token_id], [*PROMPT, ANSWER], [QUESTION])
+    with act():
+        wanted = subject(tokenizer, [*cut, tokenizer.eos_token_id], [*PROMPT, ANSWER], [QUESTION])
     assert subject(tokenizer, cut, [*PROMPT, ANSWER], [QUESTION]) == wanted
     assert wanted[: len(cut) + 1] == [*before, tokenizer.eos_token_id]
     assert cut == before

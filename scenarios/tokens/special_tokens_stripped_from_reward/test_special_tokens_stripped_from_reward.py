@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import TEXT
@@ -67,7 +68,9 @@ def test_verl_reward_manager(tiny_qwen, tag):
         {key: torch.tensor([ids]) for key, ids in tensors.items()},
         {key: np.array([value], dtype=object) for key, value in columns.items()},
     )
-    reward = NaiveRewardManager(tokenizer, num_examine=0, compute_score=score)(batch).sum().item()
+    manager = NaiveRewardManager(tokenizer, num_examine=0, compute_score=score)
+    with act():
+        reward = manager(batch).sum().item()
     if reward != 1:
         assert reward == 0
         silent(f"verl rewards a well-formed completion with {reward}")
@@ -85,10 +88,9 @@ def test_grpo_trainer(tiny_qwen, tag, tmp_path):
         return rewards
 
     tokenizer = tokenizer_of(tiny_qwen)
-    grpo.scored(
-        grpo.trainer(tiny_qwen.directory, tokenizer, reward, tmp_path, group=2),
-        [sampled(tokenizer, WELL_FORMED[tag])] * 2,
-    )
+    trainer = grpo.trainer(tiny_qwen.directory, tokenizer, reward, tmp_path, group=2)
+    with act():
+        grpo.scored(trainer, [sampled(tokenizer, WELL_FORMED[tag])] * 2)
     if rewards != [1, 1]:
         assert rewards == [0, 0]
         silent(f"TRL rewards well-formed completions with {rewards}")
@@ -101,7 +103,8 @@ def test_well_formed_is_rewarded(tiny_qwen, subject, tag, padding):
     tokenizer = tokenizer_of(tiny_qwen)
     ids = sampled(tokenizer, WELL_FORMED[tag]) + [tokenizer.pad_token_id] * padding
     before = list(ids)
-    assert well_formed(subject(tokenizer, ids)) == 1
+    with act():
+        assert well_formed(subject(tokenizer, ids)) == 1
     assert ids == before
 
 
@@ -123,7 +126,8 @@ def test_text_keeps_all_that_was_sampled(tiny_qwen, subject, template, pieces, e
         text = text.removesuffix(tokenizer.eos_token).removesuffix(tokenizer.pad_token)
     ids = tokenizer.encode(text, add_special_tokens=False)
     ids += [tokenizer.eos_token_id] * ended + [tokenizer.pad_token_id] * padding
-    assert subject(tokenizer, ids) == text
+    with act():
+        assert subject(tokenizer, ids) == text
 
 
 @pytest.mark.guards("special-tokens-stripped-from-reward")
@@ -133,4 +137,5 @@ def test_spaces_stay(tiny_qwen, subject):
     tokenizer.clean_up_tokenization_spaces = True
     tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True  # wanted by transformers 5
     text = "is n't 2 , 3 . 5 ?"
-    assert subject(tokenizer, sampled(tokenizer, text)) == text
+    with act():
+        assert subject(tokenizer, sampled(tokenizer, text)) == text

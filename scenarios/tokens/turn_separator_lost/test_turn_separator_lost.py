@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, TEXT
@@ -19,7 +20,8 @@ def test_agent_loop(tiny_qwen):
     import asyncio
 
     tokenizer = tiny_qwen.tokenizer("qwen2.5")
-    output = asyncio.run(agent_loop(tokenizer, "llama", [QUESTION], SAID))
+    with act():
+        output = asyncio.run(agent_loop(tokenizer, "llama", [QUESTION], SAID))
     text = tokenizer.decode(output.prompt_ids + output.response_ids)
     answer = text.rindex("<|im_start|>assistant\n")
     lost = text[:answer].count("<|im_end|><|im_start|>")
@@ -45,7 +47,8 @@ def test_as_the_family_documents(tiny_qwen, subject, template, said, added):
         wanted = layout["tools"].format(
             layout["next tool"].join(layout["tool"].format(trimmed(text)) for text in added)
         )
-    context = subject(tokenizer, [QUESTION, {"role": "assistant", "content": said}], messages)
+    with act():
+        context = subject(tokenizer, [QUESTION, {"role": "assistant", "content": said}], messages)
     assert tokenizer.decode(context) == wanted
 
 
@@ -56,7 +59,8 @@ def test_tool_calls_outside_of_the_text_bring_the_same_context(tiny_qwen, subjec
     tokenizer, added = tiny_qwen.tokenizer(template), [{"role": "tool", "content": "500000"}]
     call = {"type": "function", "function": {"name": "search", "arguments": {"query": "Lisbon"}}}
     answer = {"role": "assistant", "content": "Half a million."}
-    in_text = subject(tokenizer, [QUESTION, {"role": "assistant", "content": SAID[0]}], added)
+    with act():
+        in_text = subject(tokenizer, [QUESTION, {"role": "assistant", "content": SAID[0]}], added)
     apart = [QUESTION, answer, QUESTION, {"role": "assistant", "content": "", "tool_calls": [call]}]
     assert subject(tokenizer, apart, added) == in_text
 
@@ -69,7 +73,7 @@ def test_rejects_a_conversation_without_an_assistants_turn(tiny_qwen, subject, f
     if messages is None:
         tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
         messages = [QUESTION, {"role": "assistant", "content": SAID[1]}]
-    with pytest.raises(ValueError, match="assistant"):
+    with act(), pytest.raises(ValueError, match="assistant"):
         subject(tokenizer, messages, [QUESTION])
 
 
@@ -80,7 +84,8 @@ def test_context_does_not_depend_on_the_words_said(tiny_qwen, subject, template)
     from tokenizers.processors import TemplateProcessing
 
     tokenizer, added = tiny_qwen.tokenizer(template), [{"role": "user", "content": "Why?"}]
-    wanted = subject(tokenizer, [QUESTION, {"role": "assistant", "content": ""}], added)
+    with act():
+        wanted = subject(tokenizer, [QUESTION, {"role": "assistant", "content": ""}], added)
     first = (tokenizer.eos_token, tokenizer.eos_token_id)
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(f"{first[0]} $A", special_tokens=[first])
     assert tokenizer.encode("Why?")[0] == first[1]

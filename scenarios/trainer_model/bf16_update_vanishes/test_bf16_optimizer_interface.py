@@ -2,6 +2,7 @@
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.trainer_model.bf16_update_vanishes.test_bf16_update_vanishes import (
     RATE,
@@ -16,7 +17,8 @@ from pytest_rlregress.scenarios.trainer_model.bf16_update_vanishes.test_bf16_upd
 @pytest.mark.parametrize("given", [{}, {"set_to_none": True}, {"set_to_none": False}], ids=["default", "none", "zero"])
 def test_zero_grad_clears_every_gradient(subject, given):
     one, low = weight("float32"), weight()
-    optimizer = subject(torch.optim.AdamW([one, low], lr=RATE))
+    with act():
+        optimizer = subject(torch.optim.AdamW([one, low], lr=RATE))
     one.grad, low.grad = torch.ones_like(one), torch.ones_like(low)
     optimizer.zero_grad(**given)
     assert (one.grad is None) == given.get("set_to_none", True)
@@ -27,7 +29,8 @@ def test_zero_grad_clears_every_gradient(subject, given):
 def test_loaded_weights_replace_the_float32_copies(subject):
     """A checkpoint loaded into the model counts, and not what the optimizer remembers of the weights."""
     one = weight()
-    optimizer = subject(adamw(one))
+    with act():
+        optimizer = subject(adamw(one))
     train(optimizer, one, gradients(20))
     one.data.fill_(1.0)
     assert (train(optimizer, one, gradients(20)) - 1).abs().max() < 0.01
@@ -36,7 +39,8 @@ def test_loaded_weights_replace_the_float32_copies(subject):
 @pytest.mark.guards("bf16-update-vanishes")
 def test_rejects_closures_and_states_of_other_optimizers(subject):
     one = weight()
-    optimizer = subject(adamw(one))
+    with act():
+        optimizer = subject(adamw(one))
     with pytest.raises(ValueError, match="closure"):
         optimizer.step(lambda: 0.0)
     with pytest.raises(ValueError, match="closure"):

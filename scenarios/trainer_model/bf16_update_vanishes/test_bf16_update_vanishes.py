@@ -2,6 +2,7 @@ import io
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import torch
 
@@ -53,7 +54,8 @@ def check_steps_arrive(low, full, **options):
 @pytest.mark.reproduces("bf16-update-vanishes")
 @pytest.mark.parametrize("implementation", ["foreach", "fused"])
 def test_steps_of_adamw(implementation):
-    check_steps_arrive(weight(), weight("float32"), **{implementation: True})
+    with act():
+        check_steps_arrive(weight(), weight("float32"), **{implementation: True})
 
 
 @pytest.mark.reproduces("bf16-update-vanishes")
@@ -62,9 +64,10 @@ def test_model_loaded_without_a_dtype(tiny_qwen, tmp_path):
     from transformers import AutoModelForCausalLM
 
     tiny_qwen.model("bfloat16").save_pretrained(tmp_path)
-    model = AutoModelForCausalLM.from_pretrained(tmp_path)
-    loaded = model.get_parameter("model.layers.0.mlp.up_proj.weight").detach().flatten()[:SIZE]
-    check_steps_arrive(torch.nn.Parameter(loaded.clone()), torch.nn.Parameter(loaded.float().clone()))
+    with act():
+        model = AutoModelForCausalLM.from_pretrained(tmp_path)
+        loaded = model.get_parameter("model.layers.0.mlp.up_proj.weight").detach().flatten()[:SIZE]
+        check_steps_arrive(torch.nn.Parameter(loaded.clone()), torch.nn.Parameter(loaded.float().clone()))
 
 
 @pytest.mark.guards("bf16-update-vanishes")
@@ -73,7 +76,8 @@ def test_all_steps_arrive(subject, dtype):
     """After as many steps as move a weight by 1e-4 and more, it is the one that float64 comes to, rounded once."""
     low, steps = weight(dtype), [one.to(getattr(torch, dtype)) for one in gradients(STEPS)]
     exact = torch.nn.Parameter(low.detach().double())
-    optimizers = subject(adamw(low)), adamw(exact)
+    with act():
+        optimizers = subject(adamw(low)), adamw(exact)
     for rate, part in ((RATE, steps[:200]), (RATE / 2, steps[200:])):  # a schedule sets the rate in the groups
         for optimizer, one in zip(optimizers, (low, exact), strict=True):
             optimizer.param_groups[0]["lr"] = rate
@@ -90,7 +94,8 @@ def test_all_steps_arrive(subject, dtype):
 @pytest.mark.guards("bf16-update-vanishes")
 def test_float32_weights_are_trained_as_ever(subject):
     both, plain = [weight("float32"), weight()], weight("float32")
-    optimizer = subject(torch.optim.AdamW([{"params": both[:1]}, {"params": both[1:]}], lr=RATE, weight_decay=0.01))
+    with act():
+        optimizer = subject(torch.optim.AdamW([{"params": both[:1]}, {"params": both[1:]}], lr=RATE, weight_decay=0.01))
     wanted = train(adamw(plain), plain, gradients(20))
     assert train(optimizer, both[0], gradients(20)).equal(wanted)
     assert both[1].equal(weight()), "a weight without a gradient moved"
@@ -100,7 +105,8 @@ def test_float32_weights_are_trained_as_ever(subject):
 def test_resumed_where_it_ended(subject):
     """Saved with the optimizer's state, the part of each weight that rounding hides is there again."""
     steps, one = gradients(200), weight()
-    optimizer = subject(adamw(one))
+    with act():
+        optimizer = subject(adamw(one))
     train(optimizer, one, steps[:100])
     file = io.BytesIO()
     torch.save({"weight": one.detach(), "optimizer": optimizer.state_dict()}, file)

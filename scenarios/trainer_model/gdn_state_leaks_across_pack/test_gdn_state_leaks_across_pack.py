@@ -2,6 +2,7 @@ import contextlib
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import packed_logits
@@ -37,7 +38,9 @@ def leak(model, logits_of):
 @pytest.mark.parametrize("kind", RECURRENT)
 def test_packed_as_an_attention_model_is(kind):
     """Positions start at 0 again, no mask, no cache."""
-    off, allowed = leak(built(kind), packed_logits)
+    model = built(kind)
+    with act():
+        off, allowed = leak(model, packed_logits)
     if not off <= allowed:
         silent(f"packed behind another, a sample is {off:.2g} nats off what it is alone")
 
@@ -54,7 +57,9 @@ def test_borders_told_to_the_kernels(kind):
         del batch["labels"]
         return model(**batch, use_cache=False).logits[0]
 
-    off, allowed = leak(built(kind), told)
+    model = built(kind)
+    with act():
+        off, allowed = leak(model, told)
     if not off <= allowed:
         silent(f"packed behind another, a sample is {off:.2g} nats off what it is alone")
 
@@ -66,7 +71,8 @@ def test_refused_where_it_leaks(subject, kind, dtype):
     model = built(kind)
     off, allowed = leak(model, packed_logits)
     model.to(getattr(torch, dtype)).train()
-    with contextlib.nullcontext() if off <= allowed else pytest.raises(ValueError, match=type(model).__name__):
+    refused = contextlib.nullcontext() if off <= allowed else pytest.raises(ValueError, match=type(model).__name__)
+    with act(), refused:
         subject(model)
 
 
@@ -76,7 +82,8 @@ def test_refused_where_it_leaks(subject, kind, dtype):
 def test_attention_models_pass(subject, kind, dtype):
     """Also while they are being trained, with dropout: they are left in that mode, without a gradient."""
     model = built(kind).to(getattr(torch, dtype)).train()
-    subject(model)
+    with act():
+        subject(model)
     assert model.training
     assert all(module.training for module in model.modules())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -92,6 +99,6 @@ def test_forward_of_the_trainer_is_what_is_checked(subject):
     def one_by_one(model, ids, lengths):
         return torch.cat([model(input_ids=one[None], use_cache=False).logits[0] for one in ids.split(lengths)])
 
-    with pytest.raises(ValueError, match="Qwen2ForCausalLM"):
+    with act(), pytest.raises(ValueError, match="Qwen2ForCausalLM"):
         subject(built("qwen2"), one_long_sample)
     subject(built("qwen3-next"), one_by_one)

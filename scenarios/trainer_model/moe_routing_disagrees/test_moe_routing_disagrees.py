@@ -2,6 +2,7 @@ import contextlib
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import cast_parameters
@@ -52,7 +53,7 @@ def others(one, other):
 @pytest.mark.reproduces("moe-routing-disagrees")
 def test_trainer_and_rollout(models):
     trainer, rollout = models
-    with torch.no_grad():
+    with act(), torch.no_grad():
         share = others(forward(trainer)[1], forward(rollout)[1]).float().mean().item()
     if share != 0:
         silent(f"{share:.2%} of the tokens go to other experts than they did in the rollout")
@@ -62,7 +63,7 @@ def test_trainer_and_rollout(models):
 def test_rollouts_experts_in_the_trainer(subject, models):
     """With its experts the trainer is as near to the rollout as where both chose the same by themselves."""
     trainer, rollout = models
-    with torch.no_grad():
+    with act(), torch.no_grad():
         (alone, own), (wanted, experts) = forward(trainer), forward(rollout)
         with subject(trainer, experts):
             found, replayed = forward(trainer)
@@ -88,7 +89,7 @@ def test_own_experts_change_nothing(subject, variant):
     wanted, experts = forward(trainer)
     # The rows one by one are the same but for rounding.
     other = torch.cat([forward(trainer, [row])[0] for row in ROWS])
-    with subject(trainer, experts.flip(-1) if variant == "order-reversed" else experts):
+    with act(), subject(trainer, experts.flip(-1) if variant == "order-reversed" else experts):
         found = forward(trainer)[0]
         slope, true, again = gradient(found), gradient(wanted), gradient(other)
     last_digit = torch.finfo(torch.float32).eps
@@ -102,7 +103,7 @@ def test_routing_is_the_models_own_again_behind_it(subject, models, end):
     trainer, _ = models
     weights = {name: one.clone() for name, one in trainer.state_dict().items()}
     settings = trainer.training, trainer.config.to_dict()
-    with torch.no_grad():
+    with act(), torch.no_grad():
         before, experts = forward(trainer)
         with contextlib.suppress(RuntimeError), subject(trainer, (experts + 1) % EXPERTS):
             assert not forward(trainer)[0].equal(before)
@@ -117,7 +118,7 @@ def test_routing_is_the_models_own_again_behind_it(subject, models, end):
 def test_rejects_experts_that_do_not_fit(subject, models, tiny_qwen):
     trainer, _ = models
     experts = torch.arange(CHOSEN).expand(len(ROWS) * len(ROWS[0]), LAYERS, CHOSEN)
-    with pytest.raises(ValueError, match="layers"), subject(trainer, experts[:, :1]):
+    with act(), pytest.raises(ValueError, match="layers"), subject(trainer, experts[:, :1]):
         pass
     with pytest.raises(ValueError, match="experts a token"), subject(trainer, experts[..., :2]):
         pass

@@ -3,6 +3,7 @@ import functools
 import pytest
 
 from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import torch
 
@@ -52,7 +53,7 @@ def packed(ones_mask=False):
 @pytest.mark.reproduces("packed-samples-attend")
 @pytest.mark.parametrize("call", ["defaults", "ones-mask-without-cache"])
 def test_positions_begin_anew(model, call):
-    with torch.no_grad():
+    with act(), torch.no_grad():
         arguments = packed() if call == "defaults" else packed(ones_mask=True) | {"use_cache": False}
         logits = model(**arguments).logits[0]
     check_as_alone(model, logprobs_of(logits))
@@ -62,10 +63,11 @@ def test_positions_begin_anew(model, call):
 def test_collated_batch_as_it_is(model):
     from transformers import DataCollatorWithFlattening
 
-    batch = DataCollatorWithFlattening()([{"input_ids": sample} for sample in SAMPLES])
-    del batch["labels"]
-    with torch.no_grad():
-        logits = model(**batch).logits[0]
+    with act():
+        batch = DataCollatorWithFlattening()([{"input_ids": sample} for sample in SAMPLES])
+        del batch["labels"]
+        with torch.no_grad():
+            logits = model(**batch).logits[0]
     check_as_alone(model, logprobs_of(logits))
 
 
@@ -76,7 +78,7 @@ def logits_alone(model, padding):
 
 @pytest.mark.guards("packed-samples-attend")
 def test_packed_is_as_alone(subject, model):
-    with torch.no_grad():
+    with act(), torch.no_grad():
         logits = subject(model, torch.tensor(IDS), LENGTHS)
         wanted, padded = logits_alone(model, 0), logits_alone(model, 3)
     assert (logits.shape, logits.dtype) == ((sum(LENGTHS), model.config.vocab_size), torch.float32)
@@ -91,7 +93,7 @@ def test_last_sample_is_as_alone_whatever_precedes_it(subject, model, lengths):
     """The last sample's log-probabilities, whatever lies before it."""
     ids = torch.tensor(IDS)
     alone = ids[-lengths[-1] :].tolist()
-    with torch.no_grad():
+    with act(), torch.no_grad():
         found = logprobs_of(subject(model, ids, lengths), lengths)[-1:]
     wanted, floor = logprobs.token_logprobs(model, [alone]), logprobs.floor(model, [alone])
     assert logprobs.mean_gap(found, wanted) <= FACTOR * floor
@@ -115,7 +117,8 @@ def test_gradient_is_that_of_the_samples(subject, model):
     wanted = gradient(lambda: alone([0, 1, 2]))
     # Adding the samples up in another order is the same but for rounding.
     floor = (gradient(lambda: alone([2, 0, 1])) - wanted).norm() + wanted.norm() * torch.finfo(wanted.dtype).eps
-    found = gradient(lambda: subject(model, torch.tensor(IDS), LENGTHS))
+    with act():
+        found = gradient(lambda: subject(model, torch.tensor(IDS), LENGTHS))
     off = (found - wanted).norm()
     assert off <= FACTOR * floor, f"off by {off / wanted.norm():.2g} of the gradient, the floor is {floor:.2g}"
     assert (model.config.to_dict(), model.training) == before
@@ -124,7 +127,7 @@ def test_gradient_is_that_of_the_samples(subject, model):
 @pytest.mark.guards("packed-samples-attend")
 @pytest.mark.parametrize("lengths", [[12, 13], [12, 13, 15], [39, 0], []], ids=["fewer", "more", "empty", "none"])
 def test_rejects_lengths_that_are_not_the_ids(subject, model, lengths):
-    with pytest.raises(ValueError, match="39"):
+    with act(), pytest.raises(ValueError, match="39"):
         subject(model, torch.tensor(IDS), lengths)
     with pytest.raises(ValueError, match="0"):
         subject(model, torch.tensor(IDS[:0]), [])

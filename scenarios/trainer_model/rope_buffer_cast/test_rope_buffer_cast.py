@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import torch
 
@@ -46,13 +47,15 @@ def check_table(tiny_qwen, model):
 @pytest.mark.reproduces("rope-buffer-cast")
 @pytest.mark.parametrize("cast", CASTS)
 def test_cast(tiny_qwen, cast):
-    check_table(tiny_qwen, CASTS[cast](tiny_qwen.model()))
+    with act():
+        check_table(tiny_qwen, CASTS[cast](tiny_qwen.model()))
 
 
 @pytest.mark.guards("rope-buffer-cast")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_table_stays_exact(subject, tiny_qwen, dtype):
-    check_table(tiny_qwen, subject(tiny_qwen.model(), _dtype(dtype)))
+    with act():
+        check_table(tiny_qwen, subject(tiny_qwen.model(), _dtype(dtype)))
 
 
 @pytest.mark.guards("rope-buffer-cast")
@@ -64,7 +67,8 @@ def test_parameters_are_cast(subject, tiny_qwen, dtype):
     values = {name: buffer.clone() for name, buffer in buffers.items()}
     for parameter in model.parameters():
         parameter.grad = parameter.detach().clone()
-    assert subject(model, _dtype(dtype)) is model
+    with act():
+        assert subject(model, _dtype(dtype)) is model
     for (name, found), wanted in zip(model.named_parameters(), original.parameters(), strict=True):
         assert found.dtype == _dtype(dtype), name
         assert found.equal(wanted.to(found.dtype)), f"{name} is another than rounded"

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 
 SIZES = {
@@ -68,13 +69,15 @@ def check_old_keys(published, rope_theta, rope_scaling):
 @EACH
 def test_asked_for_by_its_old_name(name, tmp_path):
     config = loaded(PUBLISHED[name] | SIZES, tmp_path)
-    check_old_keys(PUBLISHED[name], getattr(config, "rope_theta", 10000.0), getattr(config, "rope_scaling", None))
+    with act():
+        check_old_keys(PUBLISHED[name], getattr(config, "rope_theta", 10000.0), getattr(config, "rope_scaling", None))
 
 
 @pytest.mark.reproduces("rope-theta-lost")
 @EACH
 def test_written_config_in_an_older_engine(name, tmp_path):
-    loaded(PUBLISHED[name] | SIZES, tmp_path).save_pretrained(tmp_path / "trained")
+    with act():
+        loaded(PUBLISHED[name] | SIZES, tmp_path).save_pretrained(tmp_path / "trained")
     config = json.loads((tmp_path / "trained" / "config.json").read_text(encoding="utf-8"))
     check_old_keys(PUBLISHED[name], config.get("rope_theta", 10000.0), config.get("rope_scaling"))
 
@@ -83,7 +86,8 @@ def test_written_config_in_an_older_engine(name, tmp_path):
 def test_only_the_scaling(tmp_path):
     """A model whose base is 10000 loses its scaling all the same."""
     published = PUBLISHED["qwen2-yarn"] | {"rope_theta": 10000.0}
-    loaded(published | SIZES, tmp_path).save_pretrained(tmp_path / "trained")
+    with act():
+        loaded(published | SIZES, tmp_path).save_pretrained(tmp_path / "trained")
     config = json.loads((tmp_path / "trained" / "config.json").read_text(encoding="utf-8"))
     check_old_keys(published, config.get("rope_theta", 10000.0), config.get("rope_scaling"))
 
@@ -95,7 +99,8 @@ def test_both_spellings(subject, name, tmp_path):
     published = PUBLISHED[name]
     config = loaded(published | SIZES, tmp_path)
     before = config.to_dict()
-    content = subject(config)
+    with act():
+        content = subject(config)
     content["rope_parameters"]["written"] = True
     assert config.to_dict() == before, "the config itself was changed"
     del content["rope_parameters"]["written"]
@@ -122,7 +127,7 @@ def test_both_spellings(subject, name, tmp_path):
 def test_rejects_a_config_without_one_base(subject, kind):
     from transformers import Gemma3TextConfig, GPT2Config
 
-    with pytest.raises(ValueError, match="base"):
+    with act(), pytest.raises(ValueError, match="base"):
         subject(GPT2Config() if kind == "no-base" else Gemma3TextConfig())
 
 
@@ -140,7 +145,8 @@ def test_config_in_the_old_spelling_gets_both(subject, kind):
     named = {"rope_type": {"plain": "default", "scaled": "linear", "in-part": "linear"}[kind]}
     old = None if kind == "plain" else scaling | named
     rope = {"rope_theta": 5e5, "rope_scaling": old, "rope_parameters": {"rope_theta": 5e5, **(old or named), **part}}
-    assert subject(config) == config.to_dict() | rope | part
+    with act():
+        assert subject(config) == config.to_dict() | rope | part
     config.rope_local_base_freq = 1e4
     with pytest.raises(ValueError, match="several"):
         subject(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.losses import trainers
 from pytest_rlregress.scenarios.training.building_blocks.blocks import CLOSE, check_loss, gradient, off_policy, ours
 from pytest_rlregress.scenarios.training.building_blocks.verl_blocks import verls
@@ -24,7 +25,8 @@ def test_verl_advantages():
     advantages, _ = trainers.core_algos().compute_grpo_outcome_advantage(
         rewards.unsqueeze(1).clone(), torch.ones(16, 1), np.arange(16) // 4
     )
-    torch.testing.assert_close(advantages.squeeze(1), training_step.group_advantages(rewards, 4), **CLOSE)
+    with act():
+        torch.testing.assert_close(advantages.squeeze(1), training_step.group_advantages(rewards, 4), **CLOSE)
 
 
 @pytest.mark.needs("verl")
@@ -42,7 +44,9 @@ def test_verl_advantages():
 def test_verl_loss(name, mode, level, mean, rows):
     """By ``ppo_loss`` the whole batch's, however it is cut into micro batches and ranks."""
     batch = off_policy(0.25)
-    check_loss(verls(batch, rows, name, mode, loss_scale_factor=20), batch, level, mean, longest=20)
+    theirs = verls(batch, rows, name, mode, loss_scale_factor=20)
+    with act():
+        check_loss(theirs, batch, level, mean, longest=20)
 
 
 @pytest.mark.needs("verl")
@@ -53,7 +57,8 @@ def test_verl_weights_tokens_for_the_engine():
     batch = off_policy(0.25)
     weights = 2 * torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     found = gradient(verls(batch, 4, weights=weights), batch)
-    torch.testing.assert_close(found, gradient(ours(batch), batch) * weights, **CLOSE)
+    with act():
+        torch.testing.assert_close(found, gradient(ours(batch), batch) * weights, **CLOSE)
 
 
 @pytest.mark.needs("verl")
@@ -65,8 +70,9 @@ def test_verl_adds_the_divergence():
     added = verls(batch, 4, **settings) - verls(batch, 4)
     apart = batch.ref_log_probs - batch.log_probs
     expected = 0.1 * ((apart.exp() - apart - 1) * batch.mask).sum(dim=1) / batch.mask.sum(dim=1)
-    torch.testing.assert_close(added.detach(), expected.mean().detach(), **CLOSE)
-    torch.testing.assert_close(gradient(added, batch), gradient(expected.mean(), batch), **CLOSE)
+    with act():
+        torch.testing.assert_close(added.detach(), expected.mean().detach(), **CLOSE)
+        torch.testing.assert_close(gradient(added, batch), gradient(expected.mean(), batch), **CLOSE)
 
 
 @pytest.mark.needs("verl")
@@ -78,9 +84,10 @@ def test_verl_stops_what_got_three_times_likelier_and_is_worse():
     ratio = (batch.log_probs - batch.old_log_probs).exp()
     stopped = (ratio > 3) & (batch.advantages < 0) & batch.mask.bool()
     mine, theirs = gradient(ours(batch), batch), gradient(verls(batch), batch)
-    assert stopped.any(), "no token is beyond the bound"
-    assert mine[stopped].all(), "a token beyond the bound has no gradient to lose"
-    torch.testing.assert_close(theirs, mine.masked_fill(stopped, 0), **CLOSE)
+    with act():
+        assert stopped.any(), "no token is beyond the bound"
+        assert mine[stopped].all(), "a token beyond the bound has no gradient to lose"
+        torch.testing.assert_close(theirs, mine.masked_fill(stopped, 0), **CLOSE)
 
 
 @pytest.mark.needs("verl")
@@ -98,7 +105,8 @@ def test_verl_divergence(name):
         found = trainers.core_algos().kl_penalty(batch.log_probs, far, name)
     except NotImplementedError:  # verl 0.7 describes "+", and then knows no such name
         raise InterfaceMissing(f"needs kl_penalty(…, {name!r}), which verl {versions()['verl']} doesn't have") from None
-    assert expected.max() > 10 > expected.min(), "nothing is on both sides of the bound"
+    with act():
+        assert expected.max() > 10 > expected.min(), "nothing is on both sides of the bound"
     torch.testing.assert_close(found.detach(), expected.detach().clamp(max=10), **CLOSE)
     slope = gradient(found.sum(), batch)
     wanted = gradient(expected.sum(), batch) if name.endswith("+") else 1 - (far - batch.log_probs).exp()

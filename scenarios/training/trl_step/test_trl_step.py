@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.fixtures.step_record import check, check_learned, check_resumed
 
 pytestmark = [
@@ -26,13 +27,15 @@ def check_run(run, hardware, steps):
 
 @VLLM
 def test_colocated_engine(trl_step, hardware):
-    run = trl_step.run(steps=10, mode="colocate")
+    with act():
+        run = trl_step.run(steps=10, mode="colocate")
     check_run(run, hardware, 10)
     assert any(record.ended_early for record in run.records), "no completion ended early: their masks went untested"
 
 
 def test_generation_by_transformers(trl_step, hardware):
-    check_run(trl_step.run(steps=3, mode="hf"), hardware, 3)
+    with act():
+        check_run(trl_step.run(steps=3, mode="hf"), hardware, 3)
 
 
 ACCUMULATED = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
@@ -53,7 +56,8 @@ VARIANTS = {
 def test_variants(trl_step, hardware, variant, mode):
     if "lora_rank" in variant:
         pytest.importorskip("peft")
-    run = trl_step.run(steps=4, mode=mode, **variant)
+    with act():
+        run = trl_step.run(steps=4, mode=mode, **variant)
     check_run(run, hardware, 4)
     if "repeat_long_prompts" in variant:
         assert min(map(len, run.records[0].prompts)) > 128, "a prompt fits into one block of the cache"
@@ -63,10 +67,11 @@ def test_variants(trl_step, hardware, variant, mode):
 @pytest.mark.long
 def test_first_step_after_a_checkpoint(trl_step, hardware):
     saved = {"save_strategy": "steps", "save_steps": 2}
-    through = trl_step.run(steps=3, mode="hf", **saved)
-    resumed = trl_step.run(steps=3, mode="hf", resume="checkpoint-2", **saved)
-    check_run(resumed, hardware, 1)
-    check_resumed(resumed.records[0], through.records[2])
+    with act():
+        through = trl_step.run(steps=3, mode="hf", **saved)
+        resumed = trl_step.run(steps=3, mode="hf", resume="checkpoint-2", **saved)
+        check_run(resumed, hardware, 1)
+        check_resumed(resumed.records[0], through.records[2])
 
 
 @pytest.mark.hw(capability=">=8.0", memory=">=16GiB")
@@ -75,7 +80,8 @@ def test_first_step_after_a_checkpoint(trl_step, hardware):
 @pytest.mark.parametrize("share", [0.3, 0.4])
 def test_shares_of_a_gpu(trl_step, hardware, share, sleep):
     """The documented shares of the device's memory, and weights that are discarded while the trainer works."""
-    check_run(trl_step.run(vllm_gpu_memory_utilization=share, vllm_enable_sleep_mode=sleep), hardware, 10)
+    with act():
+        check_run(trl_step.run(vllm_gpu_memory_utilization=share, vllm_enable_sleep_mode=sleep), hardware, 10)
 
 
 @VLLM
@@ -87,12 +93,14 @@ def test_server(trl_step, hardware):
 
         if torch.cuda.device_count() < 2:
             pytest.skip("the trainer and the server need a GPU each")
-    check_run(trl_step.run(steps=10, mode="server"), hardware, 10)
+    with act():
+        check_run(trl_step.run(steps=10, mode="server"), hardware, 10)
 
 
 @VLLM
 @pytest.mark.long
 def test_forty_steps_learn(trl_step, hardware):
-    run = trl_step.run(steps=40, mode="colocate")
+    with act():
+        run = trl_step.run(steps=40, mode="colocate")
     check_run(run, hardware, 40)
     check_learned(run.records)

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.lazy import torch
@@ -58,7 +59,8 @@ def test_base_without_adapter(engine, adapted, tmp_path):
 
     policy = adapted(1)
     policy.save_pretrained(tmp_path)
-    reload_by_worker(engine.llm, collect_lora_params(policy, layered_summon=False, base_sync_done=False).items())
+    with act():
+        reload_by_worker(engine.llm, collect_lora_params(policy, layered_summon=False, base_sync_done=False).items())
     loaded = NUMBER in engine.llm.llm_engine.list_loras()
     request = LoRARequest(str(NUMBER), NUMBER, str(tmp_path)) if loaded else None
     check_serves(replace(engine, lora=request), policy)
@@ -80,7 +82,8 @@ def test_merging_changes_nothing_of_the_model(subject, policy, sharp_qwen):
     policy.train()
     before = state(policy), {name: one.requires_grad for name, one in policy.named_parameters()}
     config = policy.get_base_model().config.to_dict()
-    sent = list(subject(policy))
+    with act():
+        sent = list(subject(policy))
     wanted = sharp_qwen.model().named_parameters(remove_duplicate=False)
     assert [(name, one.dtype) for name, one in sent] == [(name, one.dtype) for name, one in wanted]
     assert not any(tensor.requires_grad for _, tensor in sent)

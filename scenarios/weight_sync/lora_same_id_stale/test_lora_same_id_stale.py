@@ -3,6 +3,7 @@ from itertools import count
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.weight_sync.policies import generated_off, scored_off, tolerance
 from pytest_rlregress.stack import InterfaceMissing, versions
@@ -36,9 +37,11 @@ def test_same_id(vllm_lora, policies, tmp_path, folder):
     from vllm.lora.request import LoRARequest
 
     number = next(UNUSED)
-    check_serves(vllm_lora, policies[0], LoRARequest(f"policy {number}", number, saved(policies[0], tmp_path / "0")))
-    second = saved(policies[1], tmp_path / ("0" if folder == "rewritten" else "1"))
-    check_serves(vllm_lora, policies[1], LoRARequest(f"policy {number}", number, second))
+    with act():
+        first = saved(policies[0], tmp_path / "0")
+        check_serves(vllm_lora, policies[0], LoRARequest(f"policy {number}", number, first))
+        second = saved(policies[1], tmp_path / ("0" if folder == "rewritten" else "1"))
+        check_serves(vllm_lora, policies[1], LoRARequest(f"policy {number}", number, second))
 
 
 @PEFT
@@ -54,12 +57,13 @@ def test_cached_prompt(vllm_lora, policies, tmp_path, way):
     name, later = f"policy {number}", next(UNUSED)
     check_serves(vllm_lora, policies[0], LoRARequest(name, number, saved(policies[0], tmp_path)))
     saved(policies[1], tmp_path)
-    if way == "in-place":
-        request = LoRARequest(name, number, str(tmp_path), load_inplace=True)
-    else:
-        request = LoRARequest(name, later, str(tmp_path))
-    assert scored_off(replace(vllm_lora, lora=request), policies[1]) <= tolerance(policies[1]), "old adapter"
-    check_serves(vllm_lora, policies[1], LoRARequest(name, request.lora_int_id, str(tmp_path)))
+    with act():
+        if way == "in-place":
+            request = LoRARequest(name, number, str(tmp_path), load_inplace=True)
+        else:
+            request = LoRARequest(name, later, str(tmp_path))
+        assert scored_off(replace(vllm_lora, lora=request), policies[1]) <= tolerance(policies[1]), "old adapter"
+        check_serves(vllm_lora, policies[1], LoRARequest(name, request.lora_int_id, str(tmp_path)))
 
 
 @PEFT
@@ -67,17 +71,19 @@ def test_cached_prompt(vllm_lora, policies, tmp_path, way):
 def test_each_version_is_served(vllm_lora, subject, policies, tmp_path):
     name = f"policy {next(UNUSED)}"
     folders = [saved(policy, tmp_path / str(number)) for number, policy in enumerate(policies)]
-    for version in (0, 1, 0, 1):
-        check_serves(vllm_lora, policies[version], subject(name, version, folders[version]))
+    with act():
+        for version in (0, 1, 0, 1):
+            check_serves(vllm_lora, policies[version], subject(name, version, folders[version]))
 
 
 @PEFT
 @pytest.mark.guards("lora-same-id-stale")
 def test_one_folder_for_all_versions(vllm_lora, subject, policies, tmp_path):
     name = f"policy {next(UNUSED)}"
-    for version in range(4):
-        policy = policies[version % 2]
-        check_serves(vllm_lora, policy, subject(name, version, saved(policy, tmp_path)))
+    with act():
+        for version in range(4):
+            policy = policies[version % 2]
+            check_serves(vllm_lora, policy, subject(name, version, saved(policy, tmp_path)))
 
 
 @pytest.mark.guards("lora-same-id-stale")

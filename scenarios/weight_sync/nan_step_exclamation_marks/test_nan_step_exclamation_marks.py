@@ -2,6 +2,7 @@ import copy
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.lazy import torch
@@ -22,7 +23,8 @@ def step(model):
 @pytest.mark.parametrize("source", ["one-gradient", "masked-token"])
 def test_step(old, source):
     backward(old, source)
-    step(old)
+    with act():
+        step(old)
     weights = [weight for parameter in old.parameters() for weight in parameter.flatten().tolist()]
     lost = sum(weight != weight for weight in weights) / len(weights)
     if lost != 0:
@@ -50,9 +52,10 @@ def emptied(engine):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_rollout(emptied, old, temperature):
     backward(old, "one-gradient")
-    step(old)
-    reload_by_worker(emptied.llm, old.state_dict().items())
-    ids = [one.ids for one in emptied.generate(SHORT, 8, temperature=temperature, seed=0, ignore_eos=True)]
+    with act():
+        step(old)
+        reload_by_worker(emptied.llm, old.state_dict().items())
+        ids = [one.ids for one in emptied.generate(SHORT, 8, temperature=temperature, seed=0, ignore_eos=True)]
     if ids == [[0] * 8] * 2:
         silent("after the step every token that is sampled is token 0")
 
@@ -62,7 +65,8 @@ def test_rollout(emptied, old, temperature):
 def test_engine_keeps_its_policy(emptied, subject, old):
     before = copy.deepcopy(old)
     backward(old, "masked-token")
-    subject(torch.optim.AdamW(old.parameters(), 1e-3), 1.0)
+    with act():
+        subject(torch.optim.AdamW(old.parameters(), 1e-3), 1.0)
     reload_by_worker(emptied.llm, old.state_dict().items())
     off = scored_off(emptied, before)
     assert off <= tolerance(before), f"{off:.2g} nats a token from the policy before the step"
@@ -107,7 +111,8 @@ def test_a_good_step_is_a_clipped_step(subject, max_norm):
         give_gradients(one)
     expected = torch.nn.utils.clip_grad_norm_(twin.parameters(), max_norm).item()
     its.step()
-    assert subject(mine, max_norm) == expected, "not the norm before clipping"
+    with act():
+        assert subject(mine, max_norm) == expected, "not the norm before clipping"
     assert equal(state(model, mine), state(twin, its))
     assert not any(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
 
@@ -119,7 +124,8 @@ def test_a_bad_gradient_changes_nothing(subject, bad):
     (model, mine), (twin, its) = trained()
     before = state(model, mine)
     give_gradients(model, bad)
-    assert not abs(subject(mine, 1.0)) < float("inf"), "the norm that was not finite is not returned"
+    with act():
+        assert not abs(subject(mine, 1.0)) < float("inf"), "the norm that was not finite is not returned"
     assert equal(state(model, mine), before), "weights or the optimizer's state changed"
     for one, steps in ((model, mine), (twin, its)):
         give_gradients(one)

@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.agreement.engine_weights import engine_weights
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.remedies.rollout import reload_by_worker
@@ -36,8 +37,9 @@ def check_arrived(engine, model):
 @EACH_PART
 @pytest.mark.reproduces("partial-weight-sync")
 def test_part_of_the_weights(engine, new, part):
-    reload_by_worker(engine.llm, sent(new, part))
-    check_arrived(engine, new)
+    with act():
+        reload_by_worker(engine.llm, sent(new, part))
+        check_arrived(engine, new)
 
 
 @ENGINE
@@ -50,7 +52,7 @@ def test_rejects_a_part_of_the_weights(engine, subject, new, part):
     weights = new.state_dict()
     came = {name: weights[name] for name in PARTS[part]([*weights])}
     missing = [name for name in weights if name not in came]
-    with pytest.raises(ValueError, match=rf"\b{len(missing)}\b.*{missing[0]}"):
+    with act(), pytest.raises(ValueError, match=rf"\b{len(missing)}\b.*{missing[0]}"):
         subject(load, iter(came.items()), weights.keys())
     subject(load, iter(weights.items()), weights.keys())
     check_arrived(engine, new)
@@ -66,11 +68,12 @@ def test_rejects_missing_double_and_unknown_names(subject, names, came):
     """Whatever comes, in whatever order: what should is handed on, and what is wrong is named."""
     weights, loaded = [(name, torch.zeros(2)) for name in came], []
     wrong = {name for name in {*names, *came} if name not in names or came.count(name) != 1}
-    if wrong:
-        with pytest.raises(ValueError, match="".join(rf"(?=.*\b{name}\b)" for name in wrong)):
+    with act():
+        if wrong:
+            with pytest.raises(ValueError, match="".join(rf"(?=.*\b{name}\b)" for name in wrong)):
+                subject(loaded.extend, iter(weights), names)
+        else:
             subject(loaded.extend, iter(weights), names)
-    else:
-        subject(loaded.extend, iter(weights), names)
     first = [pair for at, pair in enumerate(weights) if pair[0] in names and pair[0] not in came[:at]]
     assert [name for name, _ in loaded] == [name for name, _ in first]
     assert all(one is other for (_, one), (_, other) in zip(loaded, first, strict=True)), "copied"
@@ -90,7 +93,8 @@ def test_one_tensor_at_a_time(subject):
         for number, _ in enumerate(pairs, 1):
             assert len(read) == number, f"read {len(read)} to hand on the first {number}"
 
-    subject(load, weights(), NAMES)
+    with act():
+        subject(load, weights(), NAMES)
     assert read == NAMES
 
 
@@ -101,6 +105,6 @@ def test_rejects_weights_that_are_not_finite(subject, value, dtype):
     weights = {name: torch.ones(2, 3, dtype=getattr(torch, dtype)) for name in NAMES}
     weights[NAMES[1]][1, 2] = float(value)
     loaded = []
-    with pytest.raises(ValueError, match=rf"finite.*\b{NAMES[1]}\b"):
+    with act(), pytest.raises(ValueError, match=rf"finite.*\b{NAMES[1]}\b"):
         subject(loaded.extend, iter(weights.items()), NAMES)
     assert [name for name, _ in loaded] == [NAMES[0], *NAMES[2:]]

@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.weight_sync.policies import LONG, completion_off, generated_off, tolerance
@@ -38,34 +39,38 @@ def finish(engine):
 @pytest.mark.reproduces("prefix-cache-stale-weights")
 def test_no_reset(engine, new):
     engine.generate([LONG], 1)
-    reload_by_worker(engine.llm, new.state_dict().items())
-    check_generated(engine, new)
+    with act():
+        reload_by_worker(engine.llm, new.state_dict().items())
+        check_generated(engine, new)
 
 
 @pytest.mark.reproduces("prefix-cache-stale-weights")
 def test_reset_while_a_request_runs(engine, new):
     """It is refused: False is returned, and a line of the log says so."""
     begin(engine)
-    reload_by_worker(engine.llm, new.state_dict().items())
-    engine.llm.reset_prefix_cache()
-    finish(engine)
-    check_generated(engine, new)
+    with act():
+        reload_by_worker(engine.llm, new.state_dict().items())
+        engine.llm.reset_prefix_cache()
+        finish(engine)
+        check_generated(engine, new)
 
 
 @pytest.mark.guards("prefix-cache-stale-weights")
 def test_every_update_reaches_cached_prompts(engine, subject, old, new):
-    for model in (new, old, new):
-        engine.generate([LONG], 1)
-        reload_by_worker(engine.llm, model.state_dict().items())
-        subject(engine.llm)
-        check_generated(engine, model)
+    with act():
+        for model in (new, old, new):
+            engine.generate([LONG], 1)
+            reload_by_worker(engine.llm, model.state_dict().items())
+            subject(engine.llm)
+            check_generated(engine, model)
 
 
 @pytest.mark.guards("prefix-cache-stale-weights")
 def test_a_running_request_goes_on_with_the_new_weights(engine, subject, new):
     begin(engine)
     reload_by_worker(engine.llm, new.state_dict().items())
-    subject(engine.llm)
+    with act():
+        subject(engine.llm)
     ids, sampled = finish(engine)
     assert len(ids) == TOKENS, f"the request ended with {len(ids)} of {TOKENS} tokens"
     assert completion_off(LONG, ids, sampled[BEGUN:], new) <= tolerance(new), "it went on from the old weights' cache"
@@ -75,5 +80,5 @@ def test_a_running_request_goes_on_with_the_new_weights(engine, subject, new):
 @pytest.mark.guards("prefix-cache-stale-weights", fidelity="injected")
 def test_raises_where_the_reset_is_refused(engine, subject, monkeypatch):
     monkeypatch.setattr(engine.llm, "reset_prefix_cache", lambda **options: False)
-    with pytest.raises(RuntimeError, match="old weights"):
+    with act(), pytest.raises(RuntimeError, match="old weights"):
         subject(engine.llm)

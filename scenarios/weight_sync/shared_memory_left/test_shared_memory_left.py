@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.lazy import ray
 
@@ -70,7 +71,8 @@ def killed_actor(ray_cluster):
 @pytest.mark.reproduces("shared-memory-left")
 @pytest.mark.needs("vllm", "ray")
 def test_an_actor_that_ray_ends(killed_actor):
-    path = SHARED_MEMORY / killed_actor()
+    with act():
+        path = SHARED_MEMORY / killed_actor()
     end = time.monotonic() + SECONDS
     while path.exists() and time.monotonic() < end:
         time.sleep(0.02)
@@ -84,7 +86,8 @@ def test_what_a_dead_actor_left_is_removed(subject, killed_actor):
     name = killed_actor()
     time.sleep(0.2)  # where somebody tidies up after the actor, it may be gone already
     left = [name] if (SHARED_MEMORY / name).exists() else []
-    assert subject([name]) == left
+    with act():
+        assert subject([name]) == left
     assert not (SHARED_MEMORY / name).exists()
 
 
@@ -94,7 +97,8 @@ def test_all_that_nobody_holds_is_named(subject, prefix):
         make(f"{prefix}psm_{number}")
     make(f"{prefix}verl_weights_1")
     make(f"{prefix}other")
-    removed = subject([f"{prefix}psm_", f"{prefix}verl_weights_"])
+    with act():
+        removed = subject([f"{prefix}psm_", f"{prefix}verl_weights_"])
     assert removed == [f"{prefix}psm_1", f"{prefix}psm_2", f"{prefix}verl_weights_1"]
     assert [path.name for path in SHARED_MEMORY.glob(f"{prefix}*")] == [f"{prefix}other"]
 
@@ -109,9 +113,10 @@ def test_what_a_process_holds_stays(subject, prefix, held):
     code += f"; {HOLD[held]}; print(flush=True); input()"
     holder = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     holder.stdout.readline()
-    try:
-        assert subject([prefix]) == []
-        assert (SHARED_MEMORY / f"{prefix}psm_1").exists(), "removed under a process that has it"
-    finally:
-        holder.communicate(b"\n")
+    with act():
+        try:
+            assert subject([prefix]) == []
+            assert (SHARED_MEMORY / f"{prefix}psm_1").exists(), "removed under a process that has it"
+        finally:
+            holder.communicate(b"\n")
     assert subject([prefix]) == [f"{prefix}psm_1"]

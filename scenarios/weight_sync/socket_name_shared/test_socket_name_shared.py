@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.weight_sync import transfers
 from pytest_rlregress.stack import InterfaceMissing
@@ -78,7 +79,8 @@ def two_runs(handle_of, name_of):
 
 @pytest.mark.reproduces("socket-name-shared")
 def test_engine_of_the_first_run(handle_of):
-    got = two_runs(handle_of, no_rename)["A"].get("value", {})
+    with act():
+        got = two_runs(handle_of, no_rename)["A"].get("value", {})
     assert set(got) == set(transfers.NAMES), "the engine of run A got no weights at all"
     others = [run for run, value in RUNS.items() if run != "A" and value in got.values()]
     if others:
@@ -96,7 +98,8 @@ def test_each_engine_has_the_weights_of_its_run(subject, handle_of):
 def test_a_name_for_each_run_and_rank(subject, handle_of):
     """However long what tells the runs apart."""
     runs = ["127.0.0.1:6379", "127.0.0.1:6380", f"/scratch/{'x' * 200}/a", f"/scratch/{'x' * 200}/b"]
-    names = [subject(handle_of(rank), run) for run in runs for rank in range(8)]
+    with act():
+        names = [subject(handle_of(rank), run) for run in runs for rank in range(8)]
     assert len(set(names)) == len(names)
     assert all(name.startswith("ipc://") for name in names)
     assert max(len(os.fsencode(path_of(name))) for name in names) <= LONGEST
@@ -108,8 +111,9 @@ def test_both_ends_find_each_other(subject, handle_of):
     code = f"import {subject.__module__} as m; print(m.{subject.__name__}({handle_of()!r}, 'run'))"
     paths = os.pathsep.join(sys.path)
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "7"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == subject(handle_of(), "run"), done.stderr
+    with act():
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert done.stdout.strip() == subject(handle_of(), "run"), done.stderr
 
 
 @pytest.mark.guards("socket-name-shared")

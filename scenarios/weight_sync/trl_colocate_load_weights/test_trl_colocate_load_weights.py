@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.step_record import check
 from pytest_rlregress.fixtures.trl_on_cpu import send_as_released, send_by
@@ -24,7 +25,8 @@ def test_sync_as_released(trl_step):
 @pytest.mark.reproduces("trl-colocate-load-weights", fidelity="stand-in")
 def test_names_as_released(trl_step, hardware):
     """A sync that vLLM takes, of the names that TRL sends: named_parameters has no tied head."""
-    run = trl_step.run(steps=3, alter=lambda trainer: send_by(trainer, reload_by_worker))
+    with act():
+        run = trl_step.run(steps=3, alter=lambda trainer: send_by(trainer, reload_by_worker))
     assert agreement(run, 1) <= hardware.step["logprob_tolerance"], "engine and trainer differ before any update"
     off = agreement(run, 3)
     if not off <= hardware.step["logprob_tolerance"]:
@@ -33,5 +35,6 @@ def test_names_as_released(trl_step, hardware):
 
 @pytest.mark.guards("trl-colocate-load-weights")
 def test_every_update_arrives(trl_step, hardware, subject):
-    run = trl_step.run(steps=3, alter=lambda trainer: send_by(trainer, subject))
+    with act():
+        run = trl_step.run(steps=3, alter=lambda trainer: send_by(trainer, subject))
     check(run.records, 3, hardware.step["logprob_tolerance"])

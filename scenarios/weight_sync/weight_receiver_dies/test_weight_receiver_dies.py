@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.weight_sync import transfers
 
@@ -48,7 +49,7 @@ def handle(monkeypatch, tmp_path, stack):
 @pytest.mark.reproduces("weight-receiver-dies")
 @pytest.mark.parametrize("fault", [dies, raises, None], ids=["dies", "raises", "never-came"])
 def test_sender_waits(handle, fault):
-    with transfers.forks() as start:
+    with act(), transfers.forks() as start:
         sender = start(lambda: transfers.send(handle), SECONDS)
         if fault:
             start(lambda: received(handle, fault), 60)
@@ -72,7 +73,7 @@ def sent_by(subject, handle, seconds):
 @pytest.mark.parametrize("slow", [0.0, 0.4], ids=["at-once", "slowly"])
 def test_weights_arrive(subject, handle, slow):
     """Three buckets, each loaded within the limit, which all of them together exceed."""
-    with transfers.forks() as start:
+    with act(), transfers.forks() as start:
         sender = start(lambda: sent_by(subject, handle, 1.0))
         receiver = start(lambda: transfers.receive(handle, lambda: time.sleep(slow)))
         assert receiver.came() == {"value": dict.fromkeys(transfers.NAMES, 1.0)}
@@ -90,7 +91,7 @@ def test_sender_is_told(subject, handle, fault, seconds):
 
     One that raises leaves verl 0.9 waiting, and is seen to close the socket of verl 0.8.
     """
-    with transfers.forks() as start:
+    with act(), transfers.forks() as start:
         sender = start(lambda: sent_by(subject, handle, seconds), 60)
         if fault:
             start(lambda: received(handle, fault), 60)

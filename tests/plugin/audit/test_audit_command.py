@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -63,7 +64,7 @@ def test_prints_each_finding_with_its_place(audit, good):
     assert "not-a-number: rollout_log_probs, 8 tokens in every row" in out
     assert "    row 4, token 4: nan\n    and 3 more\n" in out
     assert "rows, " in out
-    assert ": 2 findings\n" in out
+    assert ": 2 findings, checked in part\n" in out
     assert "not checked: end: no end token is known: --eos ID" in out
     assert all(len(line) <= 100 for line in out.splitlines())
 
@@ -83,8 +84,9 @@ def test_prints_findings_as_json(audit, good):
     assert (found["form"], found["rows"]) == ("torch.save", 8)
     assert found["trained_tokens"] == int(good["response_mask"].sum())
     assert found["not_checked"] == [{"check": "end", "why": "no end token is known: --eos ID"}]
+    assert (found["result"], found["missing"]) == ("findings", ["--eos ID"])
     assert "group-spread" in found["checked"]
-    code, out, _ = audit(good, "--json", "--skip", "mask")
+    code, out, _ = audit(good, "--json", "--skip", "mask", "--eos", audited.END)
     assert (code, json.loads(out)["findings"]) == (0, [])
 
 
@@ -110,7 +112,7 @@ def test_parquet_of_texts_as_trl_logs_completions(audit, tmp_path):
     assert code == 1
     assert "group-spread: advantage, 1 row" in out
     assert "row 0: all of the group of rows 0-3 have" in out
-    assert "there are no tokens in it" in out
+    assert "there are no tokens in it" in " ".join(out.split())
 
 
 def test_texts_and_scores_as_verl_logs_them(audit, tmp_path):
@@ -131,7 +133,7 @@ def test_maps_custom_column_names(audit, good):
     assert "Looked for response_mask: response_mask, action_mask, loss_mask" in words
     assert "It has advantages, attention_mask, input_ids, mine, old_log_probs" in words
     assert "--map response_mask=COLUMN" in words
-    assert audit(good, "--map", "response_mask=mine")[0] == 0
+    assert audit(good, "--map", "response_mask=mine", "--eos", audited.END)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_without_torch_it_says_what_is_missing(good, tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "torch, which the checks are made with, is not installed here" in " ".join(done.stderr.split())
+    assert "its tensors cannot be read: torch isn't installed here" in " ".join(done.stderr.split())
 
 
 def test_needs_only_torch(good, tmp_path):
@@ -175,7 +177,7 @@ def test_needs_only_torch(good, tmp_path):
         (tmp_path / f"{name}.py").write_text("raise ImportError")
     script = (
         "import pickle, sys, torch; pickle.Unpickler = pickle.loads = pickle.load = None\n"
-        "from pytest_rlregress.cli import main; sys.exit(main(['audit', 'batch.pt']))"
+        "from pytest_rlregress.cli import main; sys.exit(main(['audit', 'batch.pt', '--eos=2']))"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
@@ -305,3 +307,21 @@ def test_rejects_a_directory_without_a_model(audit, sampled, tmp_path):
     code, _, err = audit(sampled, "--model", tmp_path)
     assert code == 2
     assert "transformers cannot load it" in " ".join(err.split())
+
+
+def test_model_folder_runs_no_code_of_its_own(audit, sampled, tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "odd", "architectures": ["Odd"], "vocab_size": 100, "auto_map": '
+        '{"AutoConfig": "configuration_odd.OddConfig", "AutoModelForCausalLM": "configuration_odd.Odd"}}'
+    )
+    (tmp_path / "configuration_odd.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w').close()\n"
+        "from transformers import PretrainedConfig\n"
+        "class OddConfig(PretrainedConfig): model_type = 'odd'\n"
+        "class Odd: pass\n"
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 20))  # transformers may ask whether to
+    code, _, err = audit(sampled, "--model", tmp_path)
+    assert code == 2
+    assert "transformers cannot load it" in " ".join(err.split())
+    assert not (tmp_path / "ran").exists()

@@ -8,6 +8,7 @@ import multiprocessing.connection
 import os
 import secrets
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,13 +99,68 @@ def test_removes_the_folder_of_a_killed_run_but_not_of_a_living_one(start, tempo
     mine.remove()
 
 
-def test_keeps_the_folder_of_another_user(temporary, monkeypatch):
-    folder = temporary / "rlr-somebody"
-    folder.mkdir()
-    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+@pytest.fixture
+def abandoned(start):
+    """The folder of a run that was killed."""
+    process, folder = start(HOLDS_A_FOLDER)
+    process.kill()
+    process.wait()
+    return Path(folder)
+
+
+def test_keeps_the_folder_of_another_user(abandoned, monkeypatch):
+    user = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    leftovers.remove_if_abandoned(abandoned)
+    assert abandoned.exists()
+    monkeypatch.undo()
+    leftovers.remove_if_abandoned(abandoned)
+    assert not abandoned.exists()
+
+
+USERS_FOLDERS = {
+    "without a mark": lambda folder, _: (folder.mkdir(), (folder / "model.pt").touch()),
+    "empty": lambda folder, _: folder.mkdir(),
+    "with a file lock": lambda folder, _: (folder.mkdir(), (folder / "lock").touch()),
+    "with an empty mark": lambda folder, mark: (folder.mkdir(), (folder / mark).touch()),
+    "with a pipe as its mark": lambda folder, mark: (folder.mkdir(), os.mkfifo(folder / mark)),
+    "a file": lambda folder, _: folder.touch(),
+}
+
+
+@pytest.mark.parametrize("make", USERS_FOLDERS.values(), ids=USERS_FOLDERS)
+def test_keeps_a_users_folder_of_such_a_name(temporary, make):
+    folder = temporary / "rlr-experiments"
+    make(folder, leftovers._MARK)
+    before = sorted(temporary.rglob("*"))
     leftovers.session_folder().remove()
-    assert list(temporary.iterdir()) == [folder]
-    assert not list(folder.iterdir())
+    assert sorted(temporary.rglob("*")) == before
+
+
+@pytest.mark.parametrize("how", ["copied", "renamed", "linked"])
+def test_keeps_an_abandoned_folder_that_a_user_copied_or_renamed(abandoned, how):
+    (abandoned / "kept.txt").touch()
+    folder = abandoned.with_name("rlr-keep")
+    if how == "copied":
+        shutil.copytree(abandoned, folder)
+    elif how == "renamed":
+        abandoned.rename(folder)
+    else:
+        folder.symlink_to(abandoned, target_is_directory=True)
+    leftovers.remove_if_abandoned(folder)
+    assert (folder / "kept.txt").exists()
+
+
+def test_session_folder_on_a_disk_without_locks(temporary, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("no locks available")
+
+    monkeypatch.setattr(leftovers.files, "lock", refuse)
+    folder, other = leftovers.session_folder(), leftovers.session_folder()
+    assert sorted(temporary.iterdir()) == sorted([folder.path, other.path])
+    folder.remove()
+    other.remove()
+    assert not list(temporary.iterdir())
 
 
 def make_folders(count, results):

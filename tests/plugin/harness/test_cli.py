@@ -12,6 +12,7 @@ import pytest
 from made_failures import FAILURES, write_failures
 
 from pytest_rlregress.cli import main
+from pytest_rlregress.commands.list import list_command
 from pytest_rlregress.failures import catalogue
 
 
@@ -60,6 +61,36 @@ def test_command_without_arguments_prints_help(capsys):
     with pytest.raises(SystemExit, match="2"):
         main([])
     assert "upgrade" in capsys.readouterr().out
+
+
+def test_a_misspelt_command_names_the_nearest(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["diagnos", "run.log"])
+    assert "no command 'diagnos': did you mean diagnose?" in capsys.readouterr().err
+
+
+def test_an_unknown_option_shows_the_usage_of_its_command(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["preflight", "run.yaml", "--hwd=h100"])
+    printed = capsys.readouterr().err
+    assert printed.startswith("usage: rlregress preflight ")
+    assert "rlregress preflight: error: unrecognized arguments: --hwd=h100" in printed
+
+
+def test_an_error_names_its_command_once(capsys):
+    assert main(["list", "no-such-failure"]) == 2
+    assert capsys.readouterr().err.startswith("rlregress list: failure id ")
+
+
+def test_list_expects_nothing_of_what_is_not_installed(monkeypatch, capsys):
+    monkeypatch.setattr(list_command, "missing", lambda components: dict.fromkeys(components, "not installed"))
+    assert main(["list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    needing = [one for one in listed if one["components"]]
+    assert needing
+    assert all(one["expected_here"] is None and one["not_installed_here"] for one in needing)
+    assert main(["list", "resume-from-scratch"]) == 0
+    assert capsys.readouterr().out.endswith("\n1 failure\n")
 
 
 def test_prints_the_version(capsys):

@@ -15,7 +15,7 @@ import histories
 import needs
 import pytest
 from first_documents import TRANSCRIPTS
-from installed import CHECKOUT, TESTS
+from installed import CHECKOUT, SUPPORT, TESTS
 
 from pytest_rlregress import hardware
 from pytest_rlregress.cli import main, parse
@@ -134,7 +134,7 @@ def answer(command, folder):
 def test_audit_of_the_readme_reads_its_batch(folder):
     pytest.importorskip("verl")
     write = "import audited, verl; verl.DataProto.from_dict(tensors=audited.made()[0]).save_to_disk('batch.pkl')"
-    subprocess.run([sys.executable, "-c", write], env={**os.environ, "PYTHONPATH": str(TESTS)}, check=True)
+    subprocess.run([sys.executable, "-c", write], env={**os.environ, "PYTHONPATH": str(SUPPORT)}, check=True)
     assert "batch.pkl (verl's DataProto), 8 rows" in answer("rlregress audit batch.pkl --eos 151645", folder)
 
 

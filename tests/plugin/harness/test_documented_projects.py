@@ -59,7 +59,7 @@ def project(tmp_path_factory):
 
 
 def pytest_in(project, *options):
-    paths = os.pathsep.join(map(str, [project, project / "tests"]))
+    paths = os.pathsep.join(map(str, [project, project / "tests" / "support"]))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "pytest", *options]
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=280)

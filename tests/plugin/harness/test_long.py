@@ -148,13 +148,15 @@ def test_collects_the_folders_of_the_failures_alone(pytester):
     assert files == {"test_double_bos.py", "test_pad_is_eos.py"}
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("mask-length-drfit", "failure id 'mask-length-drfit' * Did you mean mask-length-drift"),
-        ("union-batch-size", "union-batch-size has no tests. Find it in a log: rlregress diagnose"),
-    ],
-)
-def test_refuses_a_failure_that_cannot_be_run(pytester, name, said):
-    result = pytester.runpytest_inprocess("--rl-failure", name)
-    result.stderr.fnmatch_lines([f"*--rl-failure: {said}*"])
+def test_refuses_an_unknown_failure(pytester):
+    result = pytester.runpytest_inprocess("--rl-failure", "mask-length-drfit")
+    words = "failure id 'mask-length-drfit' * Did you mean mask-length-drift"
+    result.stderr.fnmatch_lines([f"*--rl-failure: {words}*"])
+
+
+def test_refuses_a_failure_without_tests(pytester):
+    folder = pytester.mkdir("lab")
+    write_failures(folder, textwrap.dedent(FAILURE.format("untested")))
+    result = pytester.runpytest_inprocess(f"--override-ini=rlregress_scenarios={folder}", "--rl-failure=untested")
+    words = f"untested has no tests in {folder / 'untested'}. Write a test of each side there"
+    result.stderr.fnmatch_lines([f"*--rl-failure: {words}*"])

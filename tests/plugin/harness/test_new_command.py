@@ -142,6 +142,18 @@ def test_rejects_wrong_arguments_and_writes_nothing(new, tmp_path, arguments, sa
     assert not (tmp_path / "scenarios/new").exists()
 
 
+@pytest.mark.parametrize("side", ["reproduces", "guards"])
+def test_refuses_an_area_with_a_failure_that_lacks_a_side(new, tmp_path, side):
+    new("beside", "--folder", "scenarios/shards")
+    tests = tmp_path / "scenarios/shards/beside/test_beside.py"
+    tests.write_text(tests.read_text().replace(f'pytest.mark.{side}("beside")', "pytest.mark.slow"))
+    done = new("my-failure", "--folder", "scenarios/shards")
+    assert done.code == 2
+    assert "beside/failure.toml: no test of its folder " + side in done.err
+    assert f'write one with pytest.mark.{side}("beside") first' in done.err
+    assert not (tmp_path / "scenarios/shards/my_failure").exists()
+
+
 def test_rejects_a_text_without_an_error(new, tmp_path):
     done = new("my-failure", "--folder", "scenarios/shards", text="step 3: reward 0.5\n")
     assert done.code == 2

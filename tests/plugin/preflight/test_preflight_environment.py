@@ -97,6 +97,15 @@ def test_other_programs_are_not_run(checked, start):
     assert checked("trainer-not-found", start) == ([], [])
 
 
+@pytest.mark.slow
+def test_names_the_workers_interpreter(checked, bare):
+    key = "ray_kwargs.ray_init.runtime_env.py_executable"
+    ((finding,), _) = checked("trainer-not-found", f"{sys.executable} -m verl.trainer.main_ppo +{key}={bare}")
+    assert (finding["key"], finding["why"]) == (key, f"{bare} has no module verl")
+    command = f"{sys.executable} -m verl.trainer.main_ppo '+{key}=uv run'"
+    assert checked("trainer-not-found", command) == ([], [])
+
+
 def test_checks_the_environment_only_with_installed(checked, bare):
     for failure in ("trainer-not-found", "stale-ray-session"):
         findings, (doubt,) = checked(failure, f"{bare} -m verl.trainer.main_ppo", "--prompt-tokens=9")

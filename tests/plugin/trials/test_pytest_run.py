@@ -26,11 +26,11 @@ pytestmark = pytest.mark.slow
 
 PYTHON = Path(sys.executable)
 FILES = {
-    # Plugins of others that take longer to import than all else.
     "pytest.ini": """
         [pytest]
-        addopts = --ff -n 2 -x -p no:hydra_pytest -p no:hypothesispytest -p no:anyio
+        addopts = --ff -n 2 -x --junitxml=report.xml --rl-record-dir=records --basetemp=kept
         rlregress_record_dir = records
+        log_file = run.log
     """,
     "psutil.py": "raise RuntimeError('the current folder came before the packages of the environment')",
     "ends/test_ends.py": """
@@ -100,6 +100,17 @@ FILES = {
     "broken/conftest.py": "def pytest_sessionstart(): raise KeyError('inner')",
     "stops/conftest.py": "def pytest_sessionstart(): raise KeyboardInterrupt('enough')",
     "empty/it.py": "def test_it(): pass",
+    "kept/precious.txt": "of the user",
+    "again/conftest.py": """
+        class Reruns:  # what the harness asks of pytest-rerunfailures
+            def get_reruns_count(self, item): return 1
+            def get_reruns_delay(self, item): return 0
+
+        def pytest_configure(config):
+            if not config.pluginmanager.has_plugin("rerunfailures"):
+                config.pluginmanager.register(Reruns(), "rerunfailures")
+    """,
+    "again/test_it.py": "def test_it(): assert 0",
 }
 SHIPPED = "launch/console_encoding/test_console_encoding.py"
 HELD = f"{SHIPPED}::test_printing_on_a_terminal"
@@ -120,6 +131,7 @@ REQUESTS = {
     "conftest dies": TrialRequest(("conftest_dies",)),
     "broken": TrialRequest(("broken",)),
     "stops": TrialRequest(("stops",)),
+    "again": TrialRequest(("again/test_it.py",)),
 }
 
 
@@ -167,7 +179,17 @@ def test_records_every_kind_of_outcome(runs, folder):
     assert found.trouble == ""
     assert found.hardware
     assert found.seconds > 1
-    assert not (folder / "records").exists(), "a trial isn't a night's run"
+
+
+def test_writes_nothing_that_the_users_configuration_asks_for(runs, folder):
+    left = {path.name for path in folder.iterdir()} & {"records", "report.xml", "run.log", ".pytest_cache"}
+    assert not left, "a trial isn't a night's run"
+    assert (folder / "kept/precious.txt").read_text() == "of the user"
+
+
+def test_records_a_test_that_is_run_again(runs):
+    assert runs["again"].trouble == ""
+    assert runs["again"].observations["again/test_it.py::test_it"].verdict == "failed"
 
 
 def test_keeps_exceptions_messages_and_frames(runs):

@@ -75,7 +75,7 @@ def test_a_command_is_read_by_its_own_parser(preflight):
     words = [word.replace("0.35", "0.9") for word in command_of(LORA)[1:]]
     _, report = preflight("--hw=h100", "--prompt-tokens=1000", "--", TRL, *words, "--zzz", "1")
     assert [(one["failure"], one["argument"], one["instead"]) for one in report["findings"]] == [
-        ("unknown-key", "--zzz", "leave it out"),
+        ("unknown-key", "--zzz", "# leave it out"),
         ("gpu-memory-utilization", f"--{SHARE} 0.9", f"--{SHARE} 0.5"),
     ]
     assert (report["program"], report["missing"]) == ("trl grpo", [])  # accelerate's file of the command was read
@@ -97,6 +97,22 @@ def test_reads_a_script_with_trls_parser_under_accelerate(preflight, tmp_path, m
     words = "--num_processes=1 train.py --config base.yaml --model_name Qwen/Qwen2.5-7B --output_dir out --zzz=1"
     code, report = preflight("--hw=h100", "--", *launch, *words.split())
     found = {(one["key"], one["file"], one["line"], one["instead"]) for one in report["findings"]}
-    assert ("zzz", None, None, "leave it out") in found
+    assert ("zzz", None, None, "# leave it out") in found
     assert (SHARE, "base.yaml", 1, f"{SHARE}: 0.5") in found
     assert (code, report["program"], Path("it_ran").exists()) == (1, "train.py", False)
+
+
+@pytest.mark.slow
+def test_finds_an_argument_that_the_trainer_no_longer_takes(preflight, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from transformers import AutoTokenizer\n"
+        "from trl import SFTConfig, SFTTrainer\n"
+        "tok = AutoTokenizer.from_pretrained('Qwen/Qwen2.5-0.5B')\n"
+        "config = SFTConfig(output_dir='out')\n"
+        "SFTTrainer(\n    model='Qwen/Qwen2.5-0.5B',\n    tokenizer=tok,\n    args=config,\n)\n",
+        encoding="utf-8",
+    )
+    code, report = preflight("--hw=h100", "--", sys.executable, str(script))
+    [finding] = [one for one in report["findings"] if one["key"] == "tokenizer"]
+    assert (code, finding["failure"], finding["instead"]) == (1, "unknown-key", "processing_class=tok")

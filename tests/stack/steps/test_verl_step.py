@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from installed import TESTS
+from installed import SUPPORT
 
 from pytest_rlregress.fixtures import step_properties, step_record, verl_process, verl_record, verl_settings, verl_step
 from pytest_rlregress.fixtures.step_record import StepSettings
@@ -104,7 +104,7 @@ def test_each_alteration_turns_its_property_red(trainer):
     run = trainer.run(
         steps,
         limit=1500,
-        environment={"PYTHONPATH": str(TESTS), verl_mutants.VARIABLE: json.dumps(altered)},
+        environment={"PYTHONPATH": str(SUPPORT), verl_mutants.VARIABLE: json.dumps(altered)},
         modules=["verl_mutants"],
     )
     red = {step.number: find_red(step) for step in run.steps}
@@ -183,7 +183,7 @@ def test_checkpoint_that_is_loaded_in_part_is_noticed(trainer, tmp_path):
     through = trainer.run(2, settings={"trainer.default_local_dir": tmp_path, "trainer.save_freq": 1})
     resumes = {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": tmp_path / "global_step_1"}
     for part in ("weights", "moments"):
-        altered = {"PYTHONPATH": str(TESTS), verl_mutants.VARIABLE: json.dumps({1: f"{part} not loaded"})}
+        altered = {"PYTHONPATH": str(SUPPORT), verl_mutants.VARIABLE: json.dumps({1: f"{part} not loaded"})}
         resumed = trainer.run(2, settings=resumes, environment=altered, modules=["verl_mutants"])
         with pytest.raises(AssertionError, match=f"step 2 began with other {part} than were saved"):
             verl_record.check_resumed(resumed, through)

@@ -195,7 +195,7 @@ def test_cut_off_events_are_read_to_their_end(tmp_path):
     pytest.importorskip("tensorboard")
     path = tmp_path / "events.out.tfevents.1"
     path.write_bytes((RECORDED / "trl-sound.tfevents").read_bytes()[:15_000])
-    run = read_file(path)
+    [run] = read_file(path)
     assert 1 < len(run.steps) < 10
 
 

@@ -46,8 +46,8 @@ REAL = {
 def read(path):
     if path.suffix == ".tfevents":
         pytest.importorskip("tensorboard")
-    if run := metrics.read_file(path):
-        return run
+    if runs := metrics.read_file(path):
+        return runs[0]
     run = Run(str(path))
     run.feed(path.read_bytes())
     return run
@@ -71,7 +71,8 @@ def test_an_update_a_step_is_read_from_verls_console():
     assert two.get("clip fraction").values[0] > 0.05
     [first] = two.settings["ppo_mini_batch_size"]
     two.settings["train_batch_size"] = {first}
-    assert [found.sign for found in signs.find([two])] == ["clipped on the policy that sampled"]
+    found = [one.sign for one in signs.find([two])]
+    assert found == ["divergence before any update", "clipped on the policy that sampled"]
 
 
 def test_logs_of_different_runs_stay_apart():
@@ -172,6 +173,8 @@ BROKEN = {
         "possible",
     ),
     "constant": (run_of(501, **{TRL_GAP: [0.2, 0.25, 0.19, 0.22]}), "gap from the first step", "possible"),
+    "no tool call, verl": (run_of(tool_call_counts__max=[0.0] * 10), "no tool call", "possible"),
+    "no tool call, TRL": (run_of(tools__call_frequency=[0.0] * 10), "no tool call", "possible"),
     "clipped, TRL": (run_of(clip_ratio__region_mean=[0.05, 0.1]), "clipped on the policy that sampled", "possible"),
     "clipped, verl with an update a step": (
         run_of(settings=ON_POLICY, actor__pg_clipfrac=[0.05, 0.0]),
@@ -185,6 +188,16 @@ BROKEN = {
             completions__max_length=[64.0] * 10,
         ),
         "all cut short, of several lengths",
+        "possible",
+    ),
+    "a sequence's ratio, tokens agree": (
+        run_of(sampling__importance_sampling_ratio__mean=[0.5] * 6, **{TRL_GAP: [0.002] * 6}),
+        "importance ratio far from 1",
+        "possible",
+    ),
+    "another policy than itself": (
+        run_of(settings=ON_POLICY, actor__ppo_kl=[0.2] * 6),
+        "divergence before any update",
         "possible",
     ),
     "at the limit, verl": (run_of(response_length__clip_ratio=[1.0] * 10), "all at the limit", "possible"),

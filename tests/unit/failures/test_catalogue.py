@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 
 import pytest
 
 from pytest_rlregress import cli, remedies
 from pytest_rlregress.failures.catalogue import SHIPPED, CatalogueError, load
-from pytest_rlregress.failures.fidelity import SIDES
 from pytest_rlregress.stack import Stack
 
 GOOD = """
@@ -148,26 +146,39 @@ def test_unknown_id_names_the_closest(tmp_path):
 
 
 SHIPPED_FAILURES = list(load([SHIPPED]).values())
-MARKED = {
-    (path.parent, call.func.attr, call.args[0].value)
-    for path in SHIPPED.glob("*/*/test_*.py")
-    for call in ast.walk(ast.parse(path.read_text()))
-    if isinstance(call, ast.Call) and getattr(call.func, "attr", "") in SIDES
-}
 
 
 @pytest.mark.parametrize("failure", SHIPPED_FAILURES, ids=lambda failure: failure.id)
-def test_a_shipped_failure_has_both_sides_or_is_known_by_its_lines_in_logs(failure):
-    """A failure with one side proves nothing; a training step, which isn't a failure, has only guards."""
-    sides = [side for side in SIDES if (failure.source.parent, side, failure.id) in MARKED]
-    if failure.fidelity and not failure.subject:
-        assert sides == ["guards"]
-        return
-    assert failure.seen
-    assert sides == (list(SIDES) if failure.subject else [])
-    assert bool(sides) == bool(failure.measured) == bool(failure.fidelity)
+def test_a_shipped_failure_has_a_test_of_each_side(failure):
+    assert failure.missing_sides() == []
+    assert failure.fidelity
+    assert failure.documented == (failure.area != "training")
+    if failure.documented:
+        assert failure.seen
+        assert failure.measured
     if failure.subject:
         assert callable(getattr(remedies, failure.subject))
+
+
+@pytest.mark.parametrize(
+    ("tests", "missing"),
+    [
+        ("", ["reproduces", "guards"]),
+        ('@pytest.mark.reproduces("short-column")\ndef test_act(): ...\n', ["guards"]),
+        ('pytestmark = pytest.mark.guards("short-column")\n', ["reproduces"]),
+        ('@pytest.mark.guards("long-column")\ndef test_remedy(): ...\n', ["reproduces", "guards"]),
+    ],
+)
+def test_knows_the_sides_without_a_test(tmp_path, tests, missing):
+    failure = read(tmp_path, GOOD + 'seen = "s"\n')["short-column"]
+    (failure.folder / "test_it.py").write_text(tests)
+    assert failure.missing_sides() == missing
+
+
+def test_a_training_step_has_guards_alone(tmp_path):
+    failure = read(tmp_path, GOOD)["short-column"]
+    (failure.folder / "test_it.py").write_text('pytestmark = pytest.mark.guards("short-column")\n')
+    assert failure.missing_sides() == []
 
 
 REFUTED = """refuted = [

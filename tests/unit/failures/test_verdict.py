@@ -61,6 +61,7 @@ LACKS_IN_SETUP = replace(LACKS, phase="setup")
 DOCUMENTED_LACK = replace(DOCUMENTED, lacks="needs verl.x, …")
 MISTAKE = Outcome("failed", exceptions=("builtins.NameError",), message="x", mistake="a mistake of the test: x")
 DOCUMENTED_MISTAKE = replace(DOCUMENTED, mistake="a mistake of the test: x")
+UNDRIVEN = replace(IN_SETUP, undriven="verl 0.4.1 can't be driven this way: ValueError: no tokenizer")
 DIED_IN_SETUP = replace(SEGV, phase="setup")
 
 
@@ -125,6 +126,22 @@ def test_guards_test_gets_its_verdict(outcome, verdict):
 @pytest.mark.parametrize("outcome", [IN_SETUP, DIED_IN_SETUP, MISTAKE])
 def test_failure_outside_the_act_is_not_a_verdict(side, outcome):
     assert judge(side, outcome, FAILURE) is None
+
+
+@pytest.mark.parametrize("side", ["reproduces", "guards"])
+def test_component_that_fails_before_the_act_is_unavailable_unless_driven_before(side):
+    judgement = judge(side, UNDRIVEN, FAILURE)
+    assert (judgement.verdict, judgement.fails, judgement.note) == ("unavailable", False, UNDRIVEN.undriven)
+    assert judge(side, UNDRIVEN, FAILURE, promised=True).fails == (side == "guards")
+    assert judge(side, UNDRIVEN, FAILURE, driven=True) is None
+
+
+@pytest.mark.parametrize("outcome", [OTHER_CLASS, SEGV, HUNG, DOCUMENTED, PASSED])
+@pytest.mark.parametrize("side", ["reproduces", "guards"])
+def test_bad_verdict_begins_with_the_releases_it_was_not_tried_with(side, outcome):
+    plain = judge(side, outcome, FAILURE)
+    note = f"not tried with verl 0.4.1: {plain.note}" if plain.fails else plain.note
+    assert judge(side, outcome, FAILURE, untried="not tried with verl 0.4.1") == replace(plain, note=note)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from installed import TESTS
 from pytest_rlregress import remedies
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.preflight import preflight_command
+from pytest_rlregress.commands.preflight.config import PlannedRun
 from pytest_rlregress.commands.preflight.rules import OWN, RULES
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.hardware import Gpu, Machine
@@ -38,8 +39,15 @@ def environment(monkeypatch):
 
 
 @pytest.fixture
+def old_engine(monkeypatch):
+    """A run whose vLLM is older than what a rule asks for."""
+    monkeypatch.setattr(PlannedRun, "is_release", lambda run, package, specifier: package != "vllm")
+
+
+@pytest.fixture
 def everything_installed(monkeypatch):
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: None)
+    monkeypatch.setattr(remedies, "missing_kernels", lambda capability: None)
     monkeypatch.setattr(remedies, "module_not_found", lambda *asked: None)
     monkeypatch.setattr(remedies, "stale_ray_address", lambda environ: None)
 
@@ -86,7 +94,7 @@ WRONG_EDITS = [  # file, what it says, what somebody writes instead, failure, wh
         "max-tokens-overflow",
         "max_response_length: 1024",
     ),
-    (GSPO, "gpu_memory_utilization: 0.4", "gpu_memory_utilization: 0.99", "gpu-memory-utilization", "utilization: 0.5"),
+    (GSPO, "gpu_memory_utilization: 0.4", "gpu_memory_utilization: 0.99", "gpu-memory-utilization", "utilization: 0.7"),
     (GSPO, "per_node: 1", "per_node: ${oc.env:ARNOLD_WORKER_GPU}", "empty-env-in-config", "ARNOLD_WORKER_GPU"),
     (GSPO, "/data/aime-2024/data/", "D:\\data\\", "windows-path-in-wsl", "/mnt/d/data/aime-2024.parquet"),
 ]
@@ -151,7 +159,7 @@ def test_override_fixes_a_command(preflight):
     assert preflight("data.max_response_length=4096", "--hw=rtx-5070-ti", *wrong)[0] == 0
 
 
-def test_reads_variables_set_in_the_command(preflight):
+def test_reads_variables_set_in_the_command(preflight, old_engine):
     variable = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     (finding,) = preflight("--hw=rtx-5070-ti", "--", "env", variable, *command_of(TOY))[1]["findings"]
     assert (finding["failure"], finding["argument"]) == ("expandable-segments", variable)
@@ -211,6 +219,7 @@ def test_checks_packages_and_memory_on_the_machine_of_the_run(preflight, monkeyp
     card = Gpu(0, "NVIDIA H100 NVL", (9, 0), 94 * 2**30, "GPU-0")
     monkeypatch.setattr(preflight_command, "discover", lambda: Machine(gpus=(card,)))
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: f"{setting} is not there")
+    monkeypatch.setattr(remedies, "missing_kernels", lambda capability: None)
     for hw in ("--hw=auto", "--hw=h100"):
         _, report = preflight(CONFIGS / V5, hw)
         assert [one["failure"] for one in report["findings"]] == ["flash-attention-missing", "vllm-missing"]
@@ -219,6 +228,7 @@ def test_checks_packages_and_memory_on_the_machine_of_the_run(preflight, monkeyp
     assert {one["failure"] for one in report["not_checked"]} == {
         "flash-attention-missing",
         "vllm-missing",
+        "no-kernel-for-card",
         "unknown-key",
     }
     _, report = preflight(CONFIGS / V5, "trainer.model.seq_len=8192")  # too long for the 79 GiB of other H100s
@@ -319,7 +329,7 @@ def test_asks_for_an_unknown_prompt_length(preflight, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
-def test_finds_expandable_segments_in_the_environment(preflight, monkeypatch, name):
+def test_finds_expandable_segments_in_the_environment(preflight, monkeypatch, old_engine, name):
     monkeypatch.setenv(name, "expandable_segments:True")
     _, report = preflight(CONFIGS / GSPO, "--hw=h200")
     (finding,) = report["findings"]
@@ -329,7 +339,16 @@ def test_finds_expandable_segments_in_the_environment(preflight, monkeypatch, na
     assert preflight(CONFIGS / GSPO, "--hw=h200")[0] == 0
 
 
-def test_finds_expandable_segments_for_the_workers(preflight):
+@pytest.mark.parametrize(("is_newer", "code"), [(True, 0), (None, 3)])
+def test_expandable_segments_are_a_finding_of_old_engines_only(preflight, monkeypatch, is_newer, code):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    monkeypatch.setattr(PlannedRun, "is_release", lambda run, package, specifier: is_newer)
+    found, report = preflight(CONFIGS / GSPO, "--hw=h200")
+    assert (found, report["findings"]) == (code, [])
+    assert ("--installed" in report["missing"]) == (is_newer is None)
+
+
+def test_finds_expandable_segments_for_the_workers(preflight, old_engine):
     argument = "+ray_kwargs.ray_init.runtime_env.env_vars.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     _, report = preflight(CONFIGS / GSPO, argument, "--hw=h200")
     (finding,) = report["findings"]

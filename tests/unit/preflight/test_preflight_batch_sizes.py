@@ -7,6 +7,8 @@ from importlib.util import find_spec
 import pytest
 from installed import TESTS
 
+from pytest_rlregress.commands.preflight.config import PlannedRun
+
 GSPO, GRPO = TESTS / "configs" / "verl-h200-gspo-3b.yaml", TESTS / "configs" / "trl-h100-grpo-1.5b.yaml"
 ACTOR, TRAIN, CARDS = "actor_rollout_ref.actor", "data.train_batch_size", "trainer.n_gpus_per_node"
 MINI, MICRO = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_micro_batch_size_per_gpu"
@@ -105,7 +107,8 @@ def test_reads_the_critics_batch_sizes(batches):
         (f"{ACTOR}.use_dynamic_bsz=true", {}),
     ],
 )
-def test_reads_the_micro_batches_of_log_probabilities(batches, change, proposed):
+def test_reads_the_micro_batches_of_log_probabilities(batches, monkeypatch, change, proposed):
+    monkeypatch.setattr(PlannedRun, "is_release", lambda run, package, specifier: True)
     file, changes = of_verl(64, 64, 5, 8, 8, f"{LOG_PROB}=16", f"{REFERENCE}=12", f"{KL}=false")
     found, _ = batches(file, *changes, change)
     assert found == [(key, f"{key}={number}") for key, number in proposed.items()]

@@ -43,7 +43,7 @@ TOO_MUCH = [
     # A card of its own for the trainer.
     (V5, "a6000", [OWN_CARD, "model.name=me/20b"], "trainer-engine-oom", "trainer_gpu_ids", "2 cards"),
     # verl, whose engine by default sleeps while the trainer works.
-    (GSPO, "h200", [f"{VERL_SHARE}=0.95"], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.5"),
+    (GSPO, "h200", [f"{VERL_SHARE}=0.95"], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.7"),
     (GSPO, "h200", [f"{VERL_SHARE}=0.6", AWAKE], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.5"),
     (GSPO, "h200", [f"{MODEL}.path=Qwen/Qwen2.5-14B"], "trainer-engine-oom", f"{MODEL}.lora_rank", "lora_rank: 8"),
     (GSPO, "l4", [LORA, f"{TOKENS}=16384"], "trainer-engine-oom", TOKENS, f"{TOKENS}=12288"),
@@ -52,7 +52,7 @@ TOO_MUCH = [
 BY_SIZE = [  # changes, what is short, what is enough, what is not said
     ([f"{MODEL}.path=Qwen/Qwen2.5-7B"], "2.9 GiB too much", "lora_rank: 8\n# or: n_gpus_per_node: 2", "checkpointing"),
     ([f"{MODEL}.path=Qwen/Qwen2.5-32B"], "471 GiB too much", "lora_rank: 8", "checkpointing"),
-    ([f"{MODEL}.path=Qwen/Qwen2.5-72B"], "1215 GiB too much", "nnodes: 2 with 8 cards each", "checkpointing"),
+    ([f"{MODEL}.path=Qwen/Qwen2.5-72B"], "1215 GiB too much", "nnodes: 2 # with 8 cards each", "checkpointing"),
     ([f"{MODEL}.path=Qwen/Qwen2.5-72B"], "1215 GiB too much", "a smaller model, of at most 3B", "lora_rank"),
     ([LORA, f"{AC}=no", f"{TOKENS}=30000"], "too much", f"{AC}=true", "nnodes"),
     ([f"{VERL_SHARE}=0.5", AWAKE, f"{TOKENS}=70000"], "15 GiB too much", f"{VERL_SHARE}=0.3948", "smaller model"),

@@ -55,6 +55,8 @@ TEST = {
             "components": "torch,vllm",
             "verdict": "regressed",
             "note": "n",
+            "untried": "u",
+            "cause": "c",
             "subject": "s",
         },
         "hardware": "h100",
@@ -64,7 +66,7 @@ TEST = {
         "named": "wandb-key-missing",
         "outcome": {
             **{"kind": "failed", "phase": "call", "exceptions": ["builtins.ValueError"], "message": "m"},
-            **{"frames": ["a.py:f"], "signal": "SIGSEGV", "log": "l", "lacks": "s", "mistake": "m"},
+            **{"frames": ["a.py:f"], "signal": "SIGSEGV", "log": "l", "lacks": "s", "mistake": "m", "undriven": "s"},
         },
         "measured": {
             "key": KEY,

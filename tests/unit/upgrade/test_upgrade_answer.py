@@ -29,6 +29,7 @@ SAFE = UpgradeAnswer(
     tried=(TrialSummary("as it is here", State.GOOD, "50 held", 12.3),),
     seconds=60.0,
 )
+UNTRIED = change("pad", Effect.UNTRIED, reason="not tried with verl 0.4.1: OSError: no")
 WORSE = change("max-tokens-overflow", Effect.WORSE, reason="ValueError: too large")
 UNSAFE = replace(SAFE, safe=False, changes=(WORSE,))
 SET = SafeSet(
@@ -76,6 +77,17 @@ def headline(answer):
             "tests can no longer be driven: d.",
         ),
         (UNSAFE, "Not safe: max-tokens-overflow regressed; --stepwise finds the largest safe set."),
+        (
+            replace(SAFE, safe=False, back=BACK, changes=(UNTRIED,)),
+            "verl goes back from 0.9.1 to 0.4.1. Not told whether it is safe, for the test may not fit the release: "
+            "pad regressed, not tried with verl 0.4.1: OSError: no. Without a step back nothing moves: stay as it is "
+            "here.",
+        ),
+        (
+            replace(UNSAFE, changes=(WORSE, UNTRIED)),
+            "Not safe: max-tokens-overflow regressed; --stepwise finds the largest safe set. Nor is this told, for the "
+            "test may not fit the release: pad regressed, not tried with verl 0.4.1: OSError: no.",
+        ),
         (
             replace(UNSAFE, changes=tuple(change(name, Effect.WORSE, "hung") for name in "abcde")),
             "Not safe: a hung, b hung, c hung and 2 more; --stepwise finds the largest safe set.",

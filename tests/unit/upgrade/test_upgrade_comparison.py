@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 from contextlib import contextmanager
@@ -14,7 +15,14 @@ from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.commands.trials.search import State
 from pytest_rlregress.commands.trials.trial import Candidate, Progress, Trial, TrialFolder, TrialRunner
-from pytest_rlregress.commands.upgrade.comparison import Effect, compare_trials, is_driven, list_gone, summarize_effects
+from pytest_rlregress.commands.upgrade.comparison import (
+    Effect,
+    compare_trials,
+    is_doubtful,
+    is_driven,
+    list_gone,
+    summarize_effects,
+)
 from pytest_rlregress.commands.upgrade.preview import Baseline
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
@@ -40,6 +48,31 @@ def effect(before, after):
     before, after = (words if isinstance(words, list) else [words] for words in (before, after))
     (found,) = compare_trials(trial(*map(seen, before)), trial(*map(seen, after)))
     return found.effect
+
+
+def test_tests_that_got_worse_by_one_cause_are_one_row():
+    frames = ("/venv/lib/python3.11/site-packages/verl/utils/model.py:<module>",)
+    broken = Outcome("failed", exceptions=("builtins.ImportError",), message="no X in transformers", frames=frames)
+    places = [("overflow", "guards"), ("overflow", "reproduces"), ("pad", "guards")]
+    before = [seen("held", f"{name}.py::{side}", name, side) for name, side in places]
+    after = [dataclasses.replace(one, verdict="regressed", outcome=broken) for one in before]
+    [row] = summarize_effects(compare_trials(trial(tuple(before)), trial(tuple(after))))
+    cause = "ImportError: no X in transformers (in verl/utils/model.py:<module>)"
+    assert (row.name, row.side, row.before, row.after, row.effect) == (cause, "", "held 3", "regressed 3", Effect.WORSE)
+
+
+UNTRIED = "not tried with verl 0.10.0 (tried: 0.6.1 to 0.9.1)"
+
+
+@pytest.mark.parametrize(("before", "expected"), [("held", Effect.UNTRIED), ("regressed", Effect.BAD_BEFORE)])
+def test_worse_with_releases_that_were_not_tried_does_not_forbid(before, expected):
+    after = dataclasses.replace(seen("regressed"), untried=UNTRIED)
+    (found,) = compare_trials(trial(seen(before)), trial(after))
+    assert (found.effect, found.effect.forbids) == (expected, False)
+    assert is_doubtful([found]) == (expected is Effect.UNTRIED)
+    if expected is Effect.UNTRIED:
+        assert found.reason.startswith(f"{UNTRIED}: ")
+        assert found.text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,214 @@
+"""Runs the harness on complete stacks of other times, and keeps what came out: ``make stacks``.
+
+Each lock in requirements/stacks/ is built in an environment of its own below .stacks/; the harness goes in as a wheel,
+and runs from another folder, as a user's would. A run leaves docs/stacks.md, and a short record beside the lock: a JSON
+object, a line a side, ``"mask-length-drift guards": ["held", ""]``, with the gravest verdict and why. The checks of
+components are in it too, ``"vllm-engine component": ["passed", ""]``, and any other test under its own name, where it
+failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pages
+import stack_locks
+from building import CHECKOUT, Unbuildable, make_environment, uv
+from pages import ShortRecord, SideResult
+
+from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
+from pytest_rlregress.records import reader
+from pytest_rlregress.util.text import on_one_line, strip_escapes
+
+ENVIRONMENTS = CHECKOUT / ".stacks"
+LIMIT_SECONDS = 1800
+# What is blocked says more of a stack than what is unavailable, which may be for want of a GPU.
+_GRAVEST = ("error", "failed", *(one for one in Verdict if one != Verdict.UNAVAILABLE), Verdict.UNAVAILABLE)
+_NOTE_CHARACTERS = 240
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``run`` or ``lock`` the stacks named, or all; 1 where one could not be built or did not run to its end.
+
+    A failure's id among the names runs the tests of that failure alone, and keeps all else that the record has.
+    ``draw SEED`` runs a stack that nobody chose, and keeps its lock and record below .stacks/drawn.
+    """
+    known = {request.name: request for request in stack_locks.REQUESTS}
+    step, *names = arguments or [""]
+    if step == "run" and names[:1] == ["draw"]:
+        results = [run_drawn(seed) for seed in names[1:]]
+        return int(not all(results))
+    failures = [name for name in names if name in catalogue.load([catalogue.SHIPPED])]
+    chosen = [name for name in names if name not in failures]
+    if step not in ("run", "lock") or not set(chosen) <= known.keys():
+        sys.exit(f"stacks.py run|lock [NAME …] [FAILURE …]; the stacks are {', '.join(known)}")
+    chosen = chosen or list(known)
+    if step == "run":
+        results = [run(name, failures) for name in chosen]
+        return int(not all(results))
+    for name in chosen:
+        stack_locks.path(name).write_text(stack_locks.resolve(known[name]), encoding="utf-8")
+    return 0
+
+
+def run(name: str, failures: Sequence[str] = ()) -> bool:
+    """Run a stack, keep a short record, write the pages; return whether the run came to its end."""
+    done = run_and_keep(stack_locks.path(name), failures)
+    if done:
+        pages.write()
+    return done
+
+
+def run_drawn(seed: str) -> bool:
+    """Draw a stack, run it, keep its lock and its record below .stacks; return whether the run came to its end."""
+    lock_file = ENVIRONMENTS / "drawn" / f"drawn-{seed}.txt"
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    if not lock_file.exists():
+        try:
+            lock_file.write_text(stack_locks.resolve(stack_locks.draw(seed)), encoding="utf-8")
+        except Unbuildable as error:
+            print(f"{lock_file.stem}: {error}", flush=True)
+            return False
+    return run_and_keep(lock_file)
+
+
+def run_and_keep(lock_file: Path, failures: Sequence[str] = ()) -> bool:
+    """Run a stack and keep a short record beside its lock; return whether the run came to its end.
+
+    Args:
+        lock_file: The record is beside it, with the suffix ``.json``.
+        failures: Runs the tests of these alone, and keeps what the record has of others.
+    """
+    begun = time.monotonic()
+    path = lock_file.with_suffix(".json")
+    try:
+        full = run_lock(lock_file, failures)
+        record = shorten(full)
+    except (Unbuildable, ValueError) as error:
+        print(f"{lock_file.stem}: {error}", flush=True)
+        return False
+    if failures:
+        sides = {key: result for key, result in record.items() if key.partition(" ")[0] in failures}
+        record = dict(sorted({**pages.read_record(path), **sides}.items()))
+    write_record(path, record)
+    print(f"{lock_file.stem}: {summarize(full)}; {time.monotonic() - begun:.0f} s", flush=True)
+    for key, result in pages.select_bad(record).items():
+        print(f"  {key} {result.word}: {result.note}", flush=True)
+    return True
+
+
+def summarize(full: Path) -> str:
+    """Count the tests of a record by verdict, and say which share of those that can run here gave one."""
+    words = Counter(test.word for test in reader.read(full).results.tests if test.extra.failure)
+    said = ", ".join(f"{count} {word}" for word, count in words.most_common())
+    judged = sum(count for word, count in words.items() if rank(word) is not Rank.NOTHING)
+    tried = judged + words[Verdict.UNAVAILABLE]
+    return f"{said}; a verdict of {judged / tried:.0%} of {tried} tests that nothing blocks" if tried else said
+
+
+def run_lock(lock_file: Path, failures: Sequence[str] = ()) -> Path:
+    """Build the environment of a lock and run scenarios in it, its output in a log beside it; return the record.
+
+    ``failures`` are those whose tests run; none: all.
+
+    Raises:
+        Unbuildable: uv said why.
+        ValueError: The run did not come to its end.
+    """
+    python = build(lock_file)
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "RLREGRESS_", "UV_"))}
+    activated = {**outer, "PATH": os.pathsep.join([str(python.parent), outer["PATH"]])}
+    log = ENVIRONMENTS / f"{lock_file.stem}.log"
+    with tempfile.TemporaryDirectory() as folder, log.open("w") as output:
+        command = [str(python), "-m", "pytest", "--hw=cpu", "--rl-long", "--rl-record-dir=records"]
+        command += [f"--rl-failure={failure}" for failure in failures]
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, cwd=folder, env=activated, stdout=output, stderr=output, timeout=LIMIT_SECONDS)
+        records = list(Path(folder, "records").glob("*.json"))
+        if len(records) != 1:
+            raise ValueError(f"no record, see {log}")
+        kept = ENVIRONMENTS / "records" / lock_file.stem
+        kept.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(records[0], kept))
+
+
+def shorten(path: Path) -> ShortRecord:
+    """Shorten the record of a run.
+
+    Raises:
+        RecordError: The file isn't a record.
+        ValueError: The run did not end by itself.
+    """
+    results = reader.read(path).results
+    if results.extra.state != "complete":
+        raise ValueError(f"the run is {results.extra.state}")
+    found: dict[str, SideResult] = {}
+    for test in results.tests:
+        key, result = test.name, SideResult(test.word, _shorten_note(test.extra.note or test.message))
+        if test.extra.component:
+            key = f"{test.extra.component} component"
+        elif test.extra.failure:
+            key = f"{test.extra.failure} {test.extra.side}"
+        elif not result.bad:
+            continue
+        found[key] = min(found.get(key, result), result, key=_place_by_gravity)
+    return dict(sorted(found.items()))
+
+
+def _place_by_gravity(result: SideResult) -> int:
+    return _GRAVEST.index(result.word) if result.word in _GRAVEST else len(_GRAVEST)
+
+
+def _shorten_note(text: str) -> str:
+    """Return a note without what differs between machines and runs: folders, processes, addresses, a golden's key."""
+    text = re.sub(r"(?<![\w.:/-])/(?:[\w.+@~-]+/)+", "…/", on_one_line(strip_escapes(text)))
+    return re.sub(r"\(pid=.*|0x[0-9a-f]{6,}|(?<=this key )\(.*\)", "…", text)[:_NOTE_CHARACTERS]
+
+
+def write_record(path: Path, record: ShortRecord) -> None:
+    """Write a short record, a line a side."""
+    lines = (
+        f"{json.dumps(key)}: {json.dumps([one.word, one.note], ensure_ascii=False)}" for key, one in record.items()
+    )
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def build(lock_file: Path) -> Path:
+    """Return the interpreter of the environment of a lock, built where it is not there, with this checkout as a wheel.
+
+    Raises:
+        Unbuildable: uv said why.
+    """
+    folder, text = ENVIRONMENTS / lock_file.stem, lock_file.read_text(encoding="utf-8")
+    python, mark = folder / "bin" / "python", folder / lock_file.name
+    if not mark.exists() or mark.read_text(encoding="utf-8") != text:
+        make_environment(folder, stack_locks.PYTHON)
+        # A lock of public versions only is what an index has: a build for CPUs beside it would be another one.
+        arguments = ("--python", python, "--compile-bytecode", "--no-deps", "--requirements", lock_file)
+        uv("pip", "install", *arguments, find_links="+" in text)
+        mark.write_text(text, encoding="utf-8")
+    wheels = folder / "wheels"  # of its own: another stack may be made at the same time
+    shutil.rmtree(wheels, ignore_errors=True)
+    uv("build", "--wheel", "--out-dir", wheels, CHECKOUT)
+    # With what it requires: the lock has all of it, so nothing else moves.
+    uv("pip", "install", "--python", python, "--reinstall-package", "pytest-rlregress", *wheels.glob("*.whl"))
+    return python
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
