@@ -22,7 +22,7 @@ from pytest_rlregress.stack import InterfaceMissing, versions
 pytestmark = pytest.mark.isolated(group="raylets", timeout=600)
 
 SECONDS = 120  # of the task runner's work: longer than Ray takes to miss a raylet
-# Whose raylet ends. The driver's own goes last: it takes the cluster along.
+# The driver's own raylet goes last: it takes the cluster along.
 CRASHES = pytest.mark.parametrize("whose", ["runner", "driver"])
 CLUSTER = pytest.mark.needs("ray-cluster", "verl-trainer")
 
@@ -67,6 +67,7 @@ class TwoNodes:
         """
         if whose not in self.errors:
             node = self.cluster.nodes[whose == "runner"]
+            (self.folder / whose).unlink(missing_ok=True)
             ended = threading.Event()
             killer = threading.Thread(target=self._kill, args=(whose, node, ended))
             killer.start()
@@ -118,17 +119,6 @@ def two_nodes(watch_log, tmp_path_factory):
 
 
 @CLUSTER
-@pytest.mark.guards("raylet-crash")
-@CRASHES
-def test_diagnose_names_the_raylet(two_nodes, capsys, whose):
-    """It names nothing of a run that ended well, though a worker speaks of a raylet that crashed."""
-    with act():
-        error = two_nodes.crash(whose)
-    assert "raylet-crash" not in diagnose(capsys, two_nodes.folder / "before")
-    assert error is None or "raylet-crash" in diagnose(capsys, two_nodes.cluster.log_dir)
-
-
-@CLUSTER
 @pytest.mark.reproduces("raylet-crash")
 @CRASHES
 def test_verl_waits_for_its_runner(two_nodes, whose):
@@ -136,6 +126,17 @@ def test_verl_waits_for_its_runner(two_nodes, whose):
         error = two_nodes.crash(whose)
         if error:
             raise error
+
+
+@CLUSTER
+@pytest.mark.guards("raylet-crash")
+@CRASHES
+def test_diagnose_names_the_raylet(two_nodes, capsys, whose):
+    """Of a run that ended well it names nothing, though a worker speaks of a raylet that crashed."""
+    with act():
+        error = two_nodes.crash(whose)
+    assert "raylet-crash" not in diagnose(capsys, two_nodes.folder / "before")
+    assert error is None or "raylet-crash" in diagnose(capsys, two_nodes.cluster.log_dir)
 
 
 @pytest.mark.reproduces("raylet-crash", fidelity="real")
