@@ -21,3 +21,15 @@ def tags_are_not_skipped(original, self, token_ids, skip_special_tokens=False, *
 
 
 replaces("changed", "transformers.PreTrainedTokenizerFast.decode", only="test_verl")(fails)
+
+
+@replaces("regressed", "transformers.PreTrainedTokenizerFast.decode", only="test_reward_manager_by_importlib")
+def special_tokens_always_skipped(original, self, token_ids, skip_special_tokens=False, **arguments):
+    return original(self, token_ids, skip_special_tokens=True, **arguments)
+
+
+@replaces("regressed", "transformers.AutoTokenizer.from_pretrained", only="test_both_files")
+def every_added_token_is_special(original, folder, **arguments):
+    tokenizer = original(folder, **arguments)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|python_tag|>"]})
+    return tokenizer
