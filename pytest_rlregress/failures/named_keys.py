@@ -15,9 +15,11 @@ VERL_KEY = re.compile(
 _TRL_NAME = re.compile(r"(?<![\w./-])[a-z0-9]+(?:_[a-z0-9]+)+(?![\w.(/])|(?<![\w./-])[a-z]+(?==\w)")
 # What stands in a remedy for TRL besides its fields: calls, and what is quoted or typed in a shell.
 _OTHER_WORDS = re.compile(r"[\w.]+\([^()]*(?:\([^()]*\)[^()]*)*\)|\"[^\"]*\"|`[^`]*`")
-# Words of the trainers that aren't fields: columns, methods and a value.
-_NO_FIELDS = {"completion_ids", "finish_reason", "from_pretrained", "iw_opd", "load_checked", "on_pre_optimizer_step"}
-_NO_FIELDS |= {"dr_grpo"}
+# Words of the trainers that aren't fields: columns, arguments, methods, an algorithm and a value.
+_NO_FIELDS = {
+    "completion_ids", "dr_grpo", "finish_reason", "from_pretrained", "iw_opd", "load_checked", "load_weights",
+    "on_pre_optimizer_step", "reload_weights", "rollout_func", "rope_parameters",
+}  # fmt: skip
 
 
 def find_keys(remedies: Mapping[str, str]) -> list[str]:
