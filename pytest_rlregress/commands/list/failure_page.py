@@ -78,10 +78,11 @@ def shown(signature: Signature) -> str:
     A bare exception is shown with its place in the stack.
     """
     example = signature.message or signature.log
-    seen = ": ".join(filter(None, (signature.signal, signature.exception, _example_line(example) if example else "")))
+    line = _example_line(example) if example else ""
+    seen = ": ".join(filter(None, (signature.signal, signature.exception, line)))
     if example or not signature.frames:
         return seen
-    return f"{seen or 'a traceback'}, in {_example_line(signature.frames[0])}"
+    return f"{seen or 'a traceback'}, in {_example_line(signature.frames[0]).rstrip(':')}"
 
 
 def _example_line(example: Example) -> str:
@@ -94,22 +95,19 @@ def silent_texts(folder: Path) -> list[str]:
     texts = []
     for path in sorted(folder.glob("test_*.py")):
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-        named = {
+        assigned = {
             target.id: node.value
             for node in nodes
             if isinstance(node, ast.Assign)
             for target in node.targets
             if isinstance(target, ast.Name)
         }
-        for node in nodes:
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id == "silent"
-                and node.args
-            ):
-                said = node.args[0]
-                texts.append(_text_of(named.get(said.id, said) if isinstance(said, ast.Name) else said))
+        calls = [node for node in nodes if isinstance(node, ast.Call) and node.args]
+        for call in calls:
+            if isinstance(call.func, ast.Name) and call.func.id == "silent":
+                said = call.args[0]
+                text = assigned.get(said.id, said) if isinstance(said, ast.Name) else said
+                texts.append(_text_of(text))
     return list(dict.fromkeys(filter(None, texts)))
 
 

@@ -14,6 +14,8 @@ def ends_taken_away_everywhere(tokenizer, completion_ids):
 
 @replaces("absent", "transformers.PreTrainedTokenizerFast.decode")
 def tags_are_not_skipped(original, self, token_ids, skip_special_tokens=False, **arguments):
+    if len(token_ids) and isinstance(token_ids[0], list):  # transformers 5 decodes rows too
+        return [self.decode(row, skip_special_tokens, **arguments) for row in token_ids]
     ids = [int(token) for token in token_ids]
     while skip_special_tokens and ids and ids[-1] in (self.eos_token_id, self.pad_token_id):
         ids.pop()
