@@ -6,6 +6,8 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.tokens import grpo
 
+pytestmark = pytest.mark.needs("trl", "datasets")
+
 MESSAGES = [{"role": "user", "content": "What is 48 divided by 6?"}]
 
 

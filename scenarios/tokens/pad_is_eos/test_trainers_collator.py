@@ -9,6 +9,7 @@ FAMILY = "deepseek-r1-distill"  # whose pad_token is its eos_token
 
 
 @pytest.mark.guards("pad-is-eos")
+@pytest.mark.needs("datasets")
 def test_labels_of_its_own_keep_the_end_of_the_turn(tiny_qwen, tmp_path):
     from datasets import Dataset
     from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
