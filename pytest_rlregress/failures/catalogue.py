@@ -111,6 +111,15 @@ class Failure:
             text if name == ANY else f"{TRAINERS[name]}: {text}" for name, text in (parts or self.remedies).items()
         )
 
+    def remedy_led_by(self, trainers: Iterable[str]) -> str:
+        """Return what to do with every trainer, the given ones first and the others last."""
+        names = dict.fromkeys([*trainers, ANY, *TRAINERS])
+        return " ".join(
+            self.remedies[name] if name == ANY else f"{TRAINERS[name]}: {self.remedies[name]}"
+            for name in names
+            if name in self.remedies
+        )
+
     @property
     def judging(self) -> tuple[Signature, ...]:
         """The signatures that its tests are judged by: not those that are never an answer."""

@@ -51,8 +51,11 @@ def trainer(
     )
 
 
-def scored(trainer: Any, completions: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """The batch that the trainer makes of one group, whose completions an engine has sampled for its one prompt."""
+def scored(trainer: Any, completions: Sequence[Sequence[int]], prompt: Any = None) -> dict[str, Any]:
+    """Return the batch that the trainer makes of one group, whose completions an engine has sampled for its prompt.
+
+    ``prompt`` is messages or text; without one it is ``PROMPT``.
+    """
     single_turn = getattr(trainer, "_generate_single_turn", None)
     given = next(iter(inspect.signature(single_turn).parameters), "") if single_turn else ""
     if given not in ("prompt_ids", "prompts"):
@@ -63,8 +66,11 @@ def scored(trainer: Any, completions: Sequence[Sequence[int]]) -> dict[str, Any]
     if given == "prompt_ids":
         trainer._generate_single_turn = lambda *args, **kwargs: (sampled, None)
     else:  # the releases of 2025 tokenise the prompts there too
+        if prompt is not None:
+            raise InterfaceMissing(f"reads the prompt's ids, which trl {versions().get('trl')} makes while it samples")
         trainer._generate_single_turn = lambda *args, **kwargs: ([[5, 6] for _ in sampled], sampled, None, {})
-    return trainer._generate_and_score_completions([{"prompt": PROMPT} for _ in sampled])  # type: ignore[no-any-return]
+    rows = [{"prompt": PROMPT if prompt is None else copy.deepcopy(prompt)} for _ in sampled]
+    return trainer._generate_and_score_completions(rows)  # type: ignore[no-any-return]
 
 
 def multiplied(trainer: Any, prompt: Sequence[Any]) -> list[tuple[list[int], list[int]]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pytest_rlregress.failures.catalogue import ANY, TRAINERS, Failure
 from pytest_rlregress.failures.fidelity import in_words, marked_tests
-from pytest_rlregress.failures.signatures import Signature
+from pytest_rlregress.failures.named_keys import find_untested_keys
+from pytest_rlregress.failures.signatures import Example, Signature
 from pytest_rlregress.util.text import code_block, code_span
 
 _ISSUE = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)\b")
@@ -39,6 +40,8 @@ def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
     parts += [
         _with_links(text if name == ANY else f"**{TRAINERS[name]}**: {text}") for name, text in failure.remedies.items()
     ]
+    if untested := find_untested_keys(failure.remedies, failure.folder):
+        parts += [f"Not shown by a test: {', '.join(map(code_span, untested))}."]
     if failure.subject:
         module, _, function = str(failure.subject_path).replace(":", ".").rpartition(".")
         parts += [code_block(f"from {module} import {function}", "python")]
@@ -70,22 +73,42 @@ def index(failures: Iterable[Failure]) -> str:
 
 
 def shown(signature: Signature) -> str:
-    """Return what a log has of a signature, with … where something varies."""
+    """Return what a log has of a signature, with … where something varies.
+
+    A bare exception is shown with its place in the stack.
+    """
     example = signature.message or signature.log
-    line = _CHOICE.sub(r"\1", example.text) if example else ""
-    line = re.sub("…+", "…", _HOLE.sub("…", line)).replace("{{", "{").replace("}}", "}").strip()
-    return ": ".join(filter(None, (signature.signal, signature.exception, line)))
+    line = _example_line(example) if example else ""
+    seen = ": ".join(filter(None, (signature.signal, signature.exception, line)))
+    if example or not signature.frames:
+        return seen
+    return f"{seen or 'a traceback'}, in {_example_line(signature.frames[0]).rstrip(':')}"
+
+
+def _example_line(example: Example) -> str:
+    line = _HOLE.sub("…", _CHOICE.sub(r"\1", example.text))
+    return re.sub("…+", "…", line).replace("{{", "{").replace("}}", "}").strip()
 
 
 def silent_texts(folder: Path) -> list[str]:
     """Return what the tests of a silent failure say of it, with … for what they measure."""
-    calls = [
-        node
-        for path in sorted(folder.glob("test_*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "silent" and node.args
-    ]
-    return list(dict.fromkeys(filter(None, (_text_of(call.args[0]) for call in calls))))
+    texts = []
+    for path in sorted(folder.glob("test_*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        assigned = {
+            target.id: node.value
+            for node in nodes
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        calls = [node for node in nodes if isinstance(node, ast.Call) and node.args]
+        for call in calls:
+            if isinstance(call.func, ast.Name) and call.func.id == "silent":
+                said = call.args[0]
+                text = assigned.get(said.id, said) if isinstance(said, ast.Name) else said
+                texts.append(_text_of(text))
+    return list(dict.fromkeys(filter(None, texts)))
 
 
 def _loud_lines(failure: Failure) -> list[str]:
@@ -138,7 +161,10 @@ def _versions(failure: Failure) -> list[str]:
     if failure.expected == "absent":
         facts.append("Not expected on today's stack.")
     for where in failure.expected_where:
-        conditions = [*where.hardware, *(f"{name} {spec}" for name, spec in (where.stack or {}).items())]
+        conditions = [
+            *where.hardware,
+            *(f"{name} {'(any)' if spec == '>=0' else spec}" for name, spec in (where.stack or {}).items()),
+        ]
         facts.append(f"Expected to be {where.verdict} on {', '.join(conditions)}.")
     return facts
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from pytest_rlregress.commands.list.failure_page import page, shown, silent_texts
 from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.catalogue import TRAINERS
 from pytest_rlregress.failures.fidelity import in_words, marked_tests
+from pytest_rlregress.failures.named_keys import find_untested_keys
 from pytest_rlregress.stack import Stack, missing
 from pytest_rlregress.util.text import on_one_line, plural, wrapped
 
@@ -59,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for failure in chosen:
         told = _as_json(failure, stack)
+        told["remedy"] = failure.remedy_led_by([name for name in TRAINERS if name in stack.versions])
         told["fidelity"] = in_words(failure.fidelity, told.pop("fidelity_of_tests"))
         print(*wrapped(f"{failure.id}: {failure.title}", rest="    "), sep="\n")
         for key, value in told.items():
@@ -101,6 +104,7 @@ def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
     expected = failure.documented and not absent
     found = {key: getattr(failure, key) for key in _KEYS}
     found["fidelity_of_tests"] = marked_tests(failure.folder, failure.id)
+    found["not_shown_by_a_test"] = ", ".join(find_untested_keys(failure.remedies, failure.folder))
     found["expected_here"] = failure.expects(None, stack) if expected else None
     found["not_installed_here"] = ", ".join(sorted(absent)) or None
     return found

@@ -20,3 +20,11 @@ def tokenizer_looks_first(original, self, text, **options):
 replaces("changed", "transformers.PreTrainedTokenizerFast.apply_chat_template", only="test_text_for_the_trainer")(
     failing(TypeError("can only concatenate str (not 'NoneType') to str"))
 )
+
+
+@replaces("regressed", "transformers.PreTrainedTokenizerFast.__call__", only="test_grpo_trainer_has_one_token")
+def tokenizer_puts_two(original, self, *texts, **options):
+    found = original(self, *texts, **options)
+    if options.get("add_special_tokens", True):
+        found["input_ids"] = [[self.bos_token_id, *ids] for ids in found["input_ids"]]
+    return found

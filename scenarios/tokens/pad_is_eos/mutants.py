@@ -21,3 +21,10 @@ def collator_masks_by_length(self, features):
 
 
 replaces("changed", "transformers.DataCollatorForLanguageModeling.__call__", only="test_end_of_turn")(fails)
+
+
+@replaces("regressed", "transformers.DataCollatorForSeq2Seq.__call__", only="test_labels_of_its_own")
+def own_labels_are_masked_by_id(original, self, features, **options):
+    batch = original(self, features, **options)
+    batch["labels"] = batch["input_ids"].masked_fill(batch["input_ids"] == self.tokenizer.pad_token_id, -100)
+    return batch

@@ -10,17 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.named_keys import VERL_KEY, find_trl_fields
 
 FAILURES = catalogue.load([catalogue.SHIPPED]).values()
-VERL_KEY = re.compile(
-    r"(?<![\w./])(\+{0,2}(?:actor_rollout_ref|algorithm|critic|data|ray_kwargs|reward|trainer)(?:\.\w+)+)"
-    r"(=[\w\[\]+-]+)?(?![\w/(])"
-)
-TRL_NAME = re.compile(r"(?<![\w./-])[a-z0-9]+(?:_[a-z0-9]+)+(?![\w.(/])|(?<![\w./-])[a-z]+(?==\w)")
-CALL = re.compile(r"[\w.]+\([^()]*(?:\([^()]*\)[^()]*)*\)")
-# Not options: arguments of functions, and their names.
-NO_OPTION = {"completion_ids", "from_pretrained", "finish_reason", "on_pre_optimizer_step", "load_checked"}
-VALUES = {"dr_grpo"}
 
 
 def remedies_with(trainer):
@@ -68,6 +60,7 @@ def test_verl_takes_every_key_of_a_remedy():
     assert len(overrides) >= 30
     refused = refused_by_hydra(overrides, "ppo_trainer")
     refused = refused_by_hydra(refused, "ppo_trainer", "model_engine=megatron")
+    refused = refused_by_hydra(refused, "ppo_trainer", "model_engine=veomni")
     refused = refused_by_hydra(refused, "sft_trainer_engine")
     assert {one: overrides[one] for one in refused} == {}
     assert refused_by_hydra(["actor_rollout_ref.rollout.no_such_key=1"], "ppo_trainer")
@@ -97,11 +90,6 @@ def test_trl_takes_every_key_of_a_remedy():
         *(trl / "trainer").glob("*_config.py"), trl / "scripts" / "utils.py", transformers / "training_args.py"
     )
     assert {"vllm_mode", "lora_dropout", "report_to"} <= known
-    named = {
-        name: failure
-        for failure, text in remedies_with("trl")
-        for name in TRL_NAME.findall(CALL.sub("", text))
-        if name not in VALUES | NO_OPTION
-    }
+    named = {name: failure for failure, text in remedies_with("trl") for name in find_trl_fields(text)}
     assert len(named) >= 20
     assert {name: failure for name, failure in named.items() if name not in known} == {}

@@ -81,7 +81,7 @@ def test_every_failure_has_its_mutants(failure):
     verdicts = Counter(mutant.verdict for mutant in mutants)
     assert verdicts["regressed"] >= 1, "a mutant breaks what a guard checks"
     if failure.subject:
-        assert verdicts["regressed"] <= 2, "one or two mutants break the remedy"
+        assert verdicts["regressed"] <= 4, "one or two mutants break the remedy, one or two a trainer's own key"
     assert verdicts["changed"] == 1, "one mutant makes it fail otherwise"
     # What is absent on the locked stack must be seen where it is not.
     assert verdicts.keys() & {"absent", "reproduced", "returned"}, "no mutant is a stack that differs in having it"
