@@ -174,7 +174,7 @@ def _take(run: PlannedRun, answer: dict[str, Any]) -> None:
     run.trainer, run.program = answer["trainer"], answer["program"]
     script = ConfigPosition(*answer.get("place", [run.program]))
     if run.trainer == "trl":
-        keys = [*run.tree, *answer["refused"]]
+        keys = [*run.tree, *answer["refused"], *answer.get("arguments", {}).get("refused", ())]
         if "place" in answer:
             run.places |= dict.fromkeys(keys, script)
         else:

@@ -141,12 +141,11 @@ def replace_trainers(module: Any) -> None:
         method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Trainer")).lower()
         _, *parameters = inspect.signature(cls.__init__).parameters.values()
         known = [one.name for one in parameters]
-        if any(one.kind is one.VAR_KEYWORD for one in parameters):
-            continue  # any argument may be one of another class
-        cls.__init__ = partialmethod(_describe_and_end, method, known)
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)  # which another class may take
+        cls.__init__ = partialmethod(_describe_and_end, method, known, takes_any)
 
 
-def _describe_and_end(trainer: Any, method: str, known: list[str], *args: Any, **kwargs: Any) -> None:
+def _describe_and_end(trainer: Any, method: str, known: list[str], takes_any: bool, *args: Any, **kwargs: Any) -> None:
     given = {**dict(zip(known, args, strict=False)), **kwargs}
     config, adapter = given.get("args"), given.get("peft_config")
     tree = {**getattr(config, "given", {}), "use_peft": adapter is not None, **_read_given(given.get("model"))}
@@ -162,7 +161,7 @@ def _describe_and_end(trainer: Any, method: str, known: list[str], *args: Any, *
         partialmethod.__init__.__code__.co_filename,
     ):
         frame = frame.f_back
-    refused = {key: _source_of(frame, key) for key in given if key not in known}
+    refused = {key: _source_of(frame, key) for key in given if key not in known and not takes_any}
     arguments = {"class": type(trainer).__name__, "known": known, "refused": refused}
     stops.answer["place"] = stops.answer.get("place") or (frame.f_code.co_filename, frame.f_lineno)
     stops.end(**described, tree=tree, program=f"trl {method}", arguments=arguments)
