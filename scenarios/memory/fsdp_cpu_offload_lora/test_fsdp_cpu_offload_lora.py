@@ -123,7 +123,7 @@ def check_step(tiny_qwen, lora, mesh, policy):
 def test_offloaded_model_left_on_the_cpu(tiny_qwen, lora):
     from torch.distributed.fsdp import CPUOffloadPolicy
 
-    with one_rank("cpu") as mesh:
+    with one_rank("cpu") as mesh, act():
         check_step(tiny_qwen, lora, mesh, CPUOffloadPolicy(pin_memory=False))
 
 
@@ -134,7 +134,7 @@ def test_offloaded_model_left_on_the_cpu(tiny_qwen, lora):
 def test_offloaded_model_left_on_the_cpu_beside_a_gpu(tiny_qwen, lora):
     from torch.distributed.fsdp import CPUOffloadPolicy
 
-    with one_rank("cuda") as mesh:
+    with one_rank("cuda") as mesh, act():
         check_step(tiny_qwen, lora, mesh, CPUOffloadPolicy())
 
 

@@ -45,8 +45,8 @@ def sampled(tokenizer):
     return [*tokenizer.encode(CALL, add_special_tokens=False), tokenizer.eos_token_id]
 
 
-def reward_by_verl(tokenizer, overrides, folder):
-    """Return what verl's reward loop gives a well-formed call, by the manager that its configuration names."""
+def prepare_verl_reward(tokenizer, overrides, folder):
+    """Return a function that has verl's reward loop judge a well-formed call, by the manager that is configured."""
     import hydra
     from verl import DataProto
     from verl.trainer.ppo.reward import load_reward_manager
@@ -69,14 +69,15 @@ def reward_by_verl(tokenizer, overrides, folder):
     async def judge():
         return await load_reward_manager(config, tokenizer).run_single(batch)
 
-    with act():
-        return asyncio.run(judge())["reward_score"]
+    return lambda: asyncio.run(judge())["reward_score"]
 
 
 @pytest.mark.reproduces("special-tokens-stripped-from-reward")
 @pytest.mark.needs("verl-trainer")
 def test_reward_loop_of_verl(tiny_qwen, tmp_path):
-    reward = reward_by_verl(tiny_qwen.tokenizer("llama3"), [], tmp_path)
+    judge = prepare_verl_reward(tiny_qwen.tokenizer("llama3"), [], tmp_path)
+    with act():
+        reward = judge()
     if reward != 1:
         assert reward == 0
         silent(f"verl's reward loop rewards a well-formed call with {reward}")
@@ -90,7 +91,9 @@ def test_reward_manager_by_importlib(tiny_qwen, tmp_path):
         f"reward.reward_manager.module.path={tmp_path / 'manager.py'}",
         "reward.reward_manager.name=MyManager",
     ]
-    assert reward_by_verl(tiny_qwen.tokenizer("llama3"), overrides, tmp_path) == 1
+    judge = prepare_verl_reward(tiny_qwen.tokenizer("llama3"), overrides, tmp_path)
+    with act():
+        assert judge() == 1
 
 
 def saved_with_ordinary_tag(tokenizer, folder, *, in_both):
@@ -112,7 +115,8 @@ def saved_with_ordinary_tag(tokenizer, folder, *, in_both):
     return folder
 
 
-def rewards_by_trl(tiny_qwen, folder):
+def prepare_trl_rewards(tiny_qwen, folder):
+    """Return a function that has GRPOTrainer judge two well-formed calls."""
     from transformers import AutoTokenizer
 
     rewards = []
@@ -124,15 +128,20 @@ def rewards_by_trl(tiny_qwen, folder):
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     trainer = grpo.trainer(tiny_qwen.directory, tokenizer, reward, folder / "run", group=2)
-    with act():
+
+    def judge():
         grpo.scored(trainer, [sampled(tokenizer)] * 2)
-    return rewards
+        return rewards
+
+    return judge
 
 
 @pytest.mark.reproduces("special-tokens-stripped-from-reward")
 def test_tokenizer_json_alone(tiny_qwen, tmp_path):
     folder = saved_with_ordinary_tag(tiny_qwen.tokenizer("llama3"), tmp_path, in_both=False)
-    rewards = rewards_by_trl(tiny_qwen, folder)
+    judge = prepare_trl_rewards(tiny_qwen, folder)
+    with act():
+        rewards = judge()
     if rewards != [1, 1]:
         assert rewards == [0, 0]
         silent(f"with the tag ordinary in tokenizer.json alone TRL rewards well-formed calls with {rewards}")
@@ -141,4 +150,6 @@ def test_tokenizer_json_alone(tiny_qwen, tmp_path):
 @pytest.mark.guards("special-tokens-stripped-from-reward")
 def test_both_files_of_the_tokenizer(tiny_qwen, tmp_path):
     folder = saved_with_ordinary_tag(tiny_qwen.tokenizer("llama3"), tmp_path, in_both=True)
-    assert rewards_by_trl(tiny_qwen, folder) == [1, 1]
+    judge = prepare_trl_rewards(tiny_qwen, folder)
+    with act():
+        assert judge() == [1, 1]
