@@ -29,7 +29,7 @@ print(json.dumps({"points": points, "open": opened - begun, "timelines": lined -
 
 def main() -> None:
     """Make the records, open them, write their page, open it, print what that took."""
-    sys.path.insert(0, str(measure.ROOT / "tests"))
+    sys.path.insert(0, str(measure.ROOT / "tests" / "support"))
     import histories
 
     guards = [case.name for case in histories.cases(TESTS) if case.side == "guards"]

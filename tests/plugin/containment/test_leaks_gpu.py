@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from installed import TESTS
+from installed import SUPPORT
 from nvml_answers import Answers, h100
 from nvml_answers import FakeNvml as Cards
 
@@ -56,7 +56,7 @@ GPU_CONFTEST = f"""
 import os, sys, types
 import pynvml
 from pathlib import Path
-sys.path[:0] = [{str(TESTS)!r}, {str(Path(__file__).parent)!r}]
+sys.path[:0] = [{str(SUPPORT)!r}, {str(Path(__file__).parent)!r}]
 from test_leaks_gpu import FakeNvml
 from pytest_rlregress.hardware import gpu_memory
 from pytest_rlregress.containment import leaks
