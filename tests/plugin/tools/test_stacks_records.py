@@ -180,5 +180,7 @@ def test_worst_verdict_counts_and_its_note_names_no_machine(script, tmp_path):
 
 @pytest.mark.parametrize("arguments", [["run", "newst"], ["build", "newest"], []])
 def test_rejects_unknown_words_and_lists_the_known_names(script, arguments):
-    with pytest.raises(SystemExit, match=r"stacks\.py run\|lock \[NAME …\] \[FAILURE …\]; the stacks are december-2025"):
+    with pytest.raises(
+        SystemExit, match=r"stacks\.py run\|lock \[NAME …\] \[FAILURE …\]; the stacks are december-2025"
+    ):
         script("stacks").main(arguments)
