@@ -50,7 +50,8 @@ def main(arguments: Sequence[str]) -> int:
     if step == "run" and names[:1] == ["draw"]:
         results = [run_drawn(seed) for seed in names[1:]]
         return int(not all(results))
-    failures = [name for name in names if name in catalogue.load([catalogue.SHIPPED])]
+    documented = catalogue.load([catalogue.SHIPPED])
+    failures = [name for name in names if name in documented]
     chosen = [name for name in names if name not in failures]
     if step not in ("run", "lock") or not set(chosen) <= known.keys():
         sys.exit(f"stacks.py run|lock [NAME …] [FAILURE …]; the stacks are {', '.join(known)}")

@@ -71,7 +71,8 @@ def remove_if_abandoned(folder: Path) -> None:
         opened.callback(os.close, inside)
         mark = os.open(_MARK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=inside)
         opened.callback(os.close, mark)
-        status, expected = os.fstat(inside), _mark_of(folder, os.fstat(inside))
+        status = os.fstat(inside)
+        expected = _mark_of(folder, status)
         if status.st_uid != os.getuid() or not stat.S_ISREG(os.fstat(mark).st_mode) or not files.lock(mark):
             return
         # Under the lock: another process may have removed the folder meanwhile.
