@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import json
 import os
 import shutil
 import signal
@@ -14,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_rlregress import cli
 from pytest_rlregress.failures.act import act
+from pytest_rlregress.fixtures.own_command import read_answer
 from pytest_rlregress.scenarios.lazy import ray
 from pytest_rlregress.stack import InterfaceMissing, versions
 
@@ -96,11 +95,10 @@ class TwoNodes:
             psutil.Process(int(runner.read_text())).kill()
 
 
-def diagnose(capsys, logs):
+def diagnose(logs):
     """Return what ``rlregress diagnose`` names in the logs of a session."""
-    capsys.readouterr()
-    cli.main(["diagnose", "--json", *(str(log) for end in ("err", "out") for log in sorted(logs.glob(f"*.{end}")))])
-    return [one["id"] for one in json.loads(capsys.readouterr().out)["documented"]]
+    files = [str(log) for end in ("err", "out") for log in sorted(logs.glob(f"*.{end}"))]
+    return [one["id"] for one in read_answer("diagnose", *files)["documented"]]
 
 
 @pytest.fixture(scope="session")
@@ -131,12 +129,12 @@ def test_verl_waits_for_its_runner(two_nodes, whose):
 @CLUSTER
 @pytest.mark.guards("raylet-crash")
 @CRASHES
-def test_diagnose_names_the_raylet(two_nodes, capsys, whose):
+def test_diagnose_names_the_raylet(two_nodes, whose):
     """Of a run that ended well it names nothing, though a worker speaks of a raylet that crashed."""
     with act():
         error = two_nodes.crash(whose)
-    assert "raylet-crash" not in diagnose(capsys, two_nodes.folder / "before")
-    assert error is None or "raylet-crash" in diagnose(capsys, two_nodes.cluster.log_dir)
+    assert "raylet-crash" not in diagnose(two_nodes.folder / "before")
+    assert error is None or "raylet-crash" in diagnose(two_nodes.cluster.log_dir)
 
 
 @pytest.mark.reproduces("raylet-crash", fidelity="real")

@@ -1,7 +1,5 @@
 """CUDA is looked for in a Ray worker, with a driver that frees a block twice where it is asked first."""
 
-import importlib
-import json
 import os
 import shutil
 import signal
@@ -11,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress import cli
 from pytest_rlregress.failures.act import act
+from pytest_rlregress.fixtures.own_command import read_answer
 from pytest_rlregress.scenarios.lazy import ray, torch
 from pytest_rlregress.stack import InterfaceMissing
 
 SOURCE = Path(__file__).with_name("driver.c")
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-#: The remedy's line.
+#: The remedy's lines.
 PROBE = "import torch, tensordict; print(torch.cuda.is_available())"
+PROBE_OF_VLLM = "from vllm.platforms import current_platform"
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +41,16 @@ def cuda_build():
 
 
 class Worker:
-    def load(self, module):
-        importlib.import_module(module)
-        return os.getpid()
+    def run(self, code):
+        exec(code)
 
 
-def load_in_worker(module, folder):
-    """Import a module in a fresh worker of Ray's, whose driver is in ``folder``; return the worker's pid."""
+def run_in_worker(code, folder):
+    """Run code in a fresh worker of Ray's, whose driver is in ``folder``."""
     environment = {"LD_LIBRARY_PATH": str(folder)}
     actor = ray.remote(Worker).options(num_cpus=0, runtime_env={"env_vars": environment}).remote()
     try:
-        return ray.get(actor.load.remote(module), timeout=300)
+        ray.get(actor.run.remote(code), timeout=300)
     finally:
         ray.kill(actor)
 
@@ -61,22 +59,22 @@ def load_in_worker(module, folder):
 @pytest.mark.needs("verl")
 def test_worker_imports_verl(ray_cluster, cuda_build, driver):
     with act():
-        load_in_worker("verl.utils.device", driver)
+        run_in_worker("import verl.utils.device", driver)
 
 
 @pytest.mark.reproduces("worker-double-free")
 @pytest.mark.needs("vllm")
 def test_worker_imports_vllm(ray_cluster, driver):
-    """vLLM asks the driver's NVML which platform it is on, its CPU build too."""
+    """vLLM asks the driver's NVML which platform it is on, its CPU build too; up to 0.31 while it is imported."""
     with act():
-        load_in_worker("vllm", driver)
+        run_in_worker(PROBE_OF_VLLM, driver)
 
 
 @pytest.mark.reproduces("worker-double-free", fidelity="real")
 @pytest.mark.needs("wsl2", "verl", "tensordict")
 def test_worker_on_wsl2(ray_cluster):
     with act():
-        load_in_worker("verl.utils.device", os.environ.get("LD_LIBRARY_PATH", ""))
+        run_in_worker("import verl.utils.device", os.environ.get("LD_LIBRARY_PATH", ""))
 
 
 def probe(code, folder):
@@ -99,8 +97,8 @@ def test_probe_dies_where_the_worker_would(cuda_build, driver, tmp_path):
 @pytest.mark.needs("vllm")
 def test_probe_of_vllm(driver, tmp_path):
     with act():
-        died = probe("import vllm", driver)
-        lived = probe("import vllm", tmp_path)
+        died = probe(PROBE_OF_VLLM, driver)
+        lived = probe(PROBE_OF_VLLM, tmp_path)
     assert died.returncode == -signal.SIGABRT, died
     assert "double free" in died.stderr
     assert lived.returncode == 0, lived
@@ -110,25 +108,23 @@ def list_logs(cluster):
     return set(cluster.log_dir.glob("worker-*.err"))
 
 
-def diagnose(capsys, logs):
+def diagnose(logs):
     """Return what ``rlregress diagnose`` names in logs."""
-    capsys.readouterr()
-    cli.main(["diagnose", "--json", *map(str, logs)])
-    return [one["id"] for one in json.loads(capsys.readouterr().out)["documented"]]
+    return [one["id"] for one in read_answer("diagnose", *map(str, logs))["documented"]]
 
 
 @pytest.mark.guards("worker-double-free")
 @pytest.mark.needs("vllm")
-def test_diagnose_reads_the_workers_words(ray_cluster, driver, tmp_path, capsys):
+def test_diagnose_reads_the_workers_words(ray_cluster, driver, tmp_path):
     """A worker with a whole driver leaves nothing to name."""
     others = list_logs(ray_cluster)
-    load_in_worker("vllm", tmp_path)
+    run_in_worker(PROBE_OF_VLLM, tmp_path)
     alive = list_logs(ray_cluster) - others
     with act():
         died = False
         try:
-            load_in_worker("vllm", driver)
+            run_in_worker(PROBE_OF_VLLM, driver)
         except ray.exceptions.RayActorError:
             died = True
-    assert not diagnose(capsys, alive)
-    assert not died or diagnose(capsys, list_logs(ray_cluster) - others - alive) == ["worker-double-free"]
+    assert not diagnose(alive)
+    assert not died or diagnose(list_logs(ray_cluster) - others - alive) == ["worker-double-free"]

@@ -1,4 +1,3 @@
-import json
 import os
 import subprocess
 import sys
@@ -6,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress import cli
 from pytest_rlregress.failures.act import act
+from pytest_rlregress.fixtures.own_command import read_answer
 from pytest_rlregress.scenarios.launch.trainer_not_found import interpreters
 
 MODULE = "verl.trainer.main_ppo"
@@ -46,10 +45,9 @@ def start(interpreter, *arguments):
     return done.stdout
 
 
-def look_before_the_start(capsys, *command):
+def look_before_the_start(*command):
     """What ``rlregress preflight`` finds of this failure, on the machine that runs the command."""
-    cli.main(["preflight", "--hw=cpu", "--installed", "--json", "--", *command])
-    report = json.loads(capsys.readouterr().out)
+    report = read_answer("preflight", "--hw=cpu", "--installed", "--", *command)
     found = [one for one in report["findings"] if one["failure"] == "trainer-not-found"]
     assert found or "trainer-not-found" in report["checked"]
     return [one["why"] for one in found]
@@ -83,27 +81,27 @@ def test_the_interpreter_by_its_path_starts_verl(bare, hide_verl, monkeypatch):
 @pytest.mark.guards("trainer-not-found")
 @pytest.mark.needs("linux", "verl")
 @pytest.mark.parametrize("by", ["path", "name"])
-def test_preflight_names_the_interpreter(bare, hide_verl, capsys, by):
+def test_preflight_names_the_interpreter(bare, hide_verl, by):
     words = [bare] if by == "path" else ["env", f"PATH={Path(bare).parent}", "python"]
     with act():
-        [why] = look_before_the_start(capsys, *words, *VERL)
+        [why] = look_before_the_start(*words, *VERL)
         assert why == f"{bare} has no module verl"
 
 
 @pytest.mark.guards("trainer-not-found", fidelity="injected")
 @pytest.mark.needs("verl")
 @HIDDEN
-def test_preflight_names_what_hides_verl(hide_verl, capsys, how):
+def test_preflight_names_what_hides_verl(hide_verl, how):
     checkout = hide_verl(how)
     with act():
-        [why] = look_before_the_start(capsys, sys.executable, *VERL)
+        [why] = look_before_the_start(sys.executable, *VERL)
         other = checkout / "verl" / "__init__.py"
         assert why.startswith(f"{other} has no verl.trainer, and hides the package that ")
 
 
 @pytest.mark.guards("trainer-not-found")
 @pytest.mark.needs("verl-trainer")
-def test_preflight_passes_the_right_interpreters(hide_verl, capsys):
+def test_preflight_passes_the_right_interpreters(hide_verl):
     workers = f"+ray_kwargs.ray_init.runtime_env.py_executable={sys.executable}"
     with act():
-        assert look_before_the_start(capsys, sys.executable, *VERL, workers) == []
+        assert look_before_the_start(sys.executable, *VERL, workers) == []

@@ -1,12 +1,11 @@
 """Ray's workers may have another interpreter than the driver."""
 
-import json
 import sys
 
 import pytest
 
-from pytest_rlregress import cli
 from pytest_rlregress.failures.act import act
+from pytest_rlregress.fixtures.own_command import read_answer
 from pytest_rlregress.scenarios.launch.trainer_not_found import interpreters
 from pytest_rlregress.scenarios.lazy import ray
 
@@ -67,11 +66,10 @@ def test_a_worker_with_the_drivers_interpreter(ray_cluster, tmp_path):
 
 @pytest.mark.guards("trainer-not-found")
 @pytest.mark.needs("verl-trainer")
-def test_preflight_names_the_workers_interpreter(without_verl, capsys):
+def test_preflight_names_the_workers_interpreter(without_verl):
     with act():
         command = [sys.executable, "-m", "verl.trainer.main_ppo", f"+{KEY}={without_verl}"]
-        cli.main(["preflight", "--hw=cpu", "--installed", "--json", "--", *command])
-        findings = json.loads(capsys.readouterr().out)["findings"]
+        findings = read_answer("preflight", "--hw=cpu", "--installed", "--", *command)["findings"]
         found = [one for one in findings if one["failure"] == "trainer-not-found"]
         found = [(one["key"], one["why"]) for one in found]
         assert found == [(KEY, f"{without_verl} has no module verl")]

@@ -1,13 +1,12 @@
-import json
 import os
 import subprocess
 import sys
 
 import pytest
 
-from pytest_rlregress import cli
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.fixtures.own_command import read_answer
 from pytest_rlregress.scenarios.launch.dataset_root_not_file.dataset_loaders import LOAD_BY
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
 
@@ -80,7 +79,7 @@ def test_data_are_looked_for_on_the_drive(loader, subject, separator):
 
 @pytest.mark.guards("windows-path-in-wsl")
 @pytest.mark.needs("linux", "verl-trainer")
-def test_preflight_finds_them_all(capsys):
+def test_preflight_finds_them_all():
     keys = {
         "data.train_files": FILE,
         "actor_rollout_ref.model.path": MODEL.replace("/", "\\"),
@@ -90,8 +89,7 @@ def test_preflight_finds_them_all(capsys):
     def find(values):
         command = [sys.executable, "-m", "verl.trainer.main_ppo"]
         command += [f"{key}='{path}'" for key, path in values.items()]
-        cli.main(["preflight", "--hw=cpu", "--json", "--", *command])
-        report = json.loads(capsys.readouterr().out)
+        report = read_answer("preflight", "--hw=cpu", "--", *command)
         found = [one for one in report["findings"] if one["failure"] == "windows-path-in-wsl"]
         assert "windows-path-in-wsl" in report["checked"]
         return {one["key"]: one["instead"] for one in found}
