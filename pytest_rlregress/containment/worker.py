@@ -22,7 +22,6 @@ import pytest
 
 from pytest_rlregress.containment import CHANNEL, IMPORT, STACKS_SIGNAL, Order, child_config, key_of
 from pytest_rlregress.containment.leaks import Leaks
-from pytest_rlregress.failures.interface import describe_of
 from pytest_rlregress.util.processes import allow_tracing
 
 #: The channel of the child that this process is.
@@ -232,16 +231,13 @@ class Worker:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Say of an exception what a report leaves out: its classes and its frames."""
-        if os.getpid() != self._pid:  # a fork inside the test came back from it: the tests are not its to report
+        """End a fork of the child that comes back from a test: the tests aren't its to report."""
+        if os.getpid() != self._pid:
             if call.excinfo is not None:
                 traceback.print_exception(call.excinfo.value)
             self._output.flush()
             os._exit(call.excinfo is not None)
-        report = yield
-        if call.excinfo is not None:
-            report.rlregress_exception = describe_of(item, call)  # type: ignore[attr-defined]
-        return report
+        return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a report home, and how far the log goes that belongs to it."""

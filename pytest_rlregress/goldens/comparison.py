@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.fixtures.step_measurements import Run, numbers_of
+from pytest_rlregress.records.measurements import Run, numbers_of
 
 if TYPE_CHECKING:
     from pytest_rlregress.goldens.golden import Golden

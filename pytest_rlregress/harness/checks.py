@@ -18,6 +18,8 @@ import pytest
 
 from pytest_rlregress.containment import ChildGroup
 from pytest_rlregress.failures.verdicts import Outcome, first_line
+from pytest_rlregress.harness import component_checks
+from pytest_rlregress.harness.component_checks import FILE
 from pytest_rlregress.harness.items import ContainedTest, contained, describe_all
 from pytest_rlregress.harness.judging import (
     Ran,
@@ -30,8 +32,6 @@ from pytest_rlregress.harness.judging import (
     take_property,
 )
 from pytest_rlregress.harness.session import Session
-from pytest_rlregress.scenarios import component_checks
-from pytest_rlregress.scenarios.component_checks import FILE
 from pytest_rlregress.stack import COMPONENTS, PARTS, missing
 
 #: What importing a component costs most of: these modules are in the warm server when a test needs the component.

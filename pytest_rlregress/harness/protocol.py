@@ -17,6 +17,7 @@ import pytest
 from pytest_rlregress.containment import ChildGroup, Death, key_of
 from pytest_rlregress.containment.pool import ContainmentError, Pool
 from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.harness import component_checks
 from pytest_rlregress.harness.checks import ComponentChecks, is_check, warm_modules
 from pytest_rlregress.harness.items import ContainedTest, contained, find
 from pytest_rlregress.harness.judging import (
@@ -34,11 +35,10 @@ from pytest_rlregress.harness.judging import (
     report_teardown,
 )
 from pytest_rlregress.harness.session import Session
-from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.util.files import write_whole
 
 #: What every child's pytest imports of the harness.
-_PRELOADED = tuple(f"pytest_rlregress.harness.{name}" for name in ("inline", "items"))
+_PRELOADED = tuple(f"pytest_rlregress.harness.{name}" for name in ("inline", "items", "warm_catalogue"))
 #: The checks of components that start nothing: their child stays beside the others, and locks no GPU.
 _CHECKS = ChildGroup(component_checks.GROUP)
 _TAKEN_OVER = "no report of this test: a hook of a plugin or a conftest.py took it over (pytest_runtest_protocol?)"

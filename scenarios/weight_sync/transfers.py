@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.scenarios.dependencies import wheel_index
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.stack import InterfaceMissing
+from pytest_rlregress.stack.lazy import torch
 
 #: verl's module of both; verl 0.7 has an engine in the trainer's process instead.
 MODULE = "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer"

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 from repacked import repack
 
-from pytest_rlregress.commands.environments import HARNESS
-from pytest_rlregress.commands.environments.environment import Environments
+from pytest_rlregress.environments import HARNESS
+from pytest_rlregress.environments.environment import Environments
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack import locks, requirements
 from pytest_rlregress.stack.locks import Lock

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pytest_rlregress.commands.bisect.answer import Culprit, Endpoint, NotFound, Untested
-from pytest_rlregress.commands.trials import search
-from pytest_rlregress.commands.trials.pytest_run import TrialRun
-from pytest_rlregress.commands.trials.search import NotMonotone, State
-from pytest_rlregress.commands.trials.trial import Candidate, Trial, TrialRunner, TrialSummary
 from pytest_rlregress.failures.observations import Observation, describe, find_first_line, is_failing, is_same_failure
 from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.stack.locks import differences
+from pytest_rlregress.trials import search
+from pytest_rlregress.trials.pytest_run import TrialRun
+from pytest_rlregress.trials.search import NotMonotone, State
+from pytest_rlregress.trials.trial import Candidate, Trial, TrialRunner, TrialSummary
 from pytest_rlregress.util.text import plural
 
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.report import json_document, text
-from pytest_rlregress.commands.report.changes import Kind
-from pytest_rlregress.commands.report.history import night_of, open_history
-from pytest_rlregress.commands.report.night import Night, RunComparison, compare, judge_night
+from pytest_rlregress.commands.report import json_document
+from pytest_rlregress.records import night_text as text
+from pytest_rlregress.records.changes import Kind
+from pytest_rlregress.records.history import night_of, open_history
+from pytest_rlregress.records.night import Night, RunComparison, compare, judge_night
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.records.remote import RemoteError, find_here
 from pytest_rlregress.util.coverage import Result

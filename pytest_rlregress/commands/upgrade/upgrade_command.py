@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.trials import declare_answer, declare_environments, declare_trials
+from pytest_rlregress.trials import declare_answer, declare_environments, declare_trials
 
 _MANUAL = """\
 examples:
@@ -73,8 +73,8 @@ def declare(commands: Any) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Preview the upgrade, print the answer; returns the exit code."""
     # All that it takes: not for those who ask for help.
-    from pytest_rlregress.commands.trials import context
     from pytest_rlregress.commands.upgrade.answer import tell
     from pytest_rlregress.commands.upgrade.preview import preview_upgrade
+    from pytest_rlregress.trials import context
 
     return context.run_request(asked, lambda progress: tell(preview_upgrade(asked, progress)))

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 SENDER, RECEIVER, RANKS = 0, 2, 3
 NAMES = ["embed", "layer", "head"]

@@ -17,7 +17,7 @@ from pytest_rlregress.scenarios.cluster.interleaved_collectives_hang.process_gro
     receive,
     send,
 )
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 pytestmark = pytest.mark.isolated(group="process groups")  # its processes are forks: of one that has no threads
 # A group's own timeout is 10 minutes with NCCL, 30 with gloo: until then nothing is said.

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import ray
+from pytest_rlregress.stack.lazy import ray
 
 SECONDS = 1  # Ray counts whole ones; a group that can be placed is there in 0.01 s
 

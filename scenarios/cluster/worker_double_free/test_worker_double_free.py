@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.fixtures.own_command import read_answer
-from pytest_rlregress.scenarios.lazy import ray, torch
+from pytest_rlregress.scenarios.own_command import read_answer
 from pytest_rlregress.stack import InterfaceMissing
+from pytest_rlregress.stack.lazy import ray, torch
 
 SOURCE = Path(__file__).with_name("driver.c")
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")

@@ -4,7 +4,7 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.scenarios.dependencies import wheel_index
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 # verl replaces functions of transformers, and remembers whether there is a TRL
 pytestmark = [pytest.mark.isolated, pytest.mark.needs("verl")]

@@ -6,8 +6,8 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.fixtures.own_command import read_answer
 from pytest_rlregress.scenarios.launch.dataset_root_not_file.dataset_loaders import LOAD_BY
+from pytest_rlregress.scenarios.own_command import read_answer
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
 
 FILE = "C:/Users/rl/data/train.parquet"

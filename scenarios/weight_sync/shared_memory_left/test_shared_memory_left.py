@@ -10,7 +10,7 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import ray
+from pytest_rlregress.stack.lazy import ray
 
 pytestmark = [pytest.mark.isolated(group="shared memory"), pytest.mark.needs("linux")]
 SHARED_MEMORY = Path("/dev/shm")

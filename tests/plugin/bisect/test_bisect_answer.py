@@ -17,12 +17,12 @@ from markdown_it import MarkdownIt
 from renderings import compare_with_file
 
 from pytest_rlregress.commands.bisect.answer import Answer, ChangedSet, Culprit, Endpoint, NotFound, Untested, tell
-from pytest_rlregress.commands.trials.document import quote_command, redact, to_json, to_markdown, to_text
-from pytest_rlregress.commands.trials.search import State
-from pytest_rlregress.commands.trials.trial import Progress, RunContext, Trial, TrialSummary
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.trials.document import quote_command, redact, to_json, to_markdown, to_text
+from pytest_rlregress.trials.search import State
+from pytest_rlregress.trials.trial import Progress, RunContext, Trial, TrialSummary
 from pytest_rlregress.util.units import format_duration
 
 LAST_GOOD = Endpoint("4.57.6", "2026-01-16", "absent")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.commands.bisect.releases import find_providers
-from pytest_rlregress.commands.trials import pytest_run
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials import pytest_run
+from pytest_rlregress.trials.pytest_run import TrialRequest
 
 IMPORTS = """
     import importlib, os, subprocess, sys

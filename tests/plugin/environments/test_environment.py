@@ -12,8 +12,8 @@ import psutil
 import pytest
 from made_distributions import lock, source
 
-from pytest_rlregress.commands.environments import RequestError, uv
-from pytest_rlregress.commands.environments.uv import Unbuildable
+from pytest_rlregress.environments import RequestError, uv
+from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 
 
@@ -122,8 +122,8 @@ def test_the_users_environment_is_not_touched(index, environments, monkeypatch, 
 _BUILD = """
 import sys
 from pathlib import Path
-from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.environments import RequestError
+from pytest_rlregress.environments.environment import Environments
+from pytest_rlregress.environments import RequestError
 from pytest_rlregress.stack.locks import Lock
 folder, index, *lines = sys.argv[1:]
 settings = {"UV_DEFAULT_INDEX": "file:///nonexistent", "UV_FIND_LINKS": index}

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from pytest_rlregress.commands.environments import RequestError, uv
+from pytest_rlregress.environments import RequestError, uv
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.trials import upgrades
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack import requirements
 from pytest_rlregress.stack.locks import PackageChange
+from pytest_rlregress.trials import upgrades
 
 
 def asking(**wanted):

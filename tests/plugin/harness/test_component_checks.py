@@ -11,7 +11,7 @@ import pytest
 from made_failures import write_failures
 
 from pytest_rlregress.failures.catalogue import SHIPPED
-from pytest_rlregress.scenarios import component_checks
+from pytest_rlregress.harness import component_checks
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
 NEEDS = """
@@ -165,7 +165,7 @@ def test_a_debugger_in_pytests_own_process_checks_nothing(run, broken):
 
 
 def test_checks_can_run_alone(run):
-    result = run({}, "--pyargs", "pytest_rlregress.scenarios.component_checks", "-k", "tensordict")
+    result = run({}, "--pyargs", "pytest_rlregress.harness.component_checks", "-k", "tensordict")
     result.assert_outcomes(passed=1)
 
 

@@ -7,8 +7,8 @@ import textwrap
 import pytest
 from made_failures import write_failures
 
-from pytest_rlregress.commands.report.history import open_history
-from pytest_rlregress.commands.report.stories import make_rerun
+from pytest_rlregress.records.history import open_history
+from pytest_rlregress.records.stories import make_rerun
 
 FILE = """
     import pytest

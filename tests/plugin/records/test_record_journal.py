@@ -15,7 +15,7 @@ import psutil
 import pytest
 from record_checks import checked, document, words
 
-from pytest_rlregress.records import writer as record_writer
+from pytest_rlregress.harness import record_writer as record_writer
 from pytest_rlregress.records.reader import RecordError, lock, read
 from pytest_rlregress.records.record_types import JournalLine, Record
 
@@ -161,7 +161,7 @@ def test_run_counts_as_running_while_its_process_lives(tmp_path):
     path = tmp_path / "a.partial.jsonl"
     script = f"""
 import msgspec, os, pathlib, sys, time
-from pytest_rlregress.records.writer import Journal
+from pytest_rlregress.harness.record_writer import Journal
 from pytest_rlregress.records.record_types import Record
 kept = Journal(pathlib.Path({str(path)!r}), msgspec.json.decode(sys.argv[1], type=Record))
 assert not kept.problem

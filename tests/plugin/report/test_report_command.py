@@ -22,8 +22,8 @@ from markdown_it import MarkdownIt
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.bisect import bisect_command as bisect
 from pytest_rlregress.commands.report import report_command
-from pytest_rlregress.commands.report.changes import Kind
 from pytest_rlregress.records import reader
+from pytest_rlregress.records.changes import Kind
 from pytest_rlregress.stack import locks
 
 CASE, OTHER = [case for case in cases(12) if case.word == "held"][:2]

@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from pytest_rlregress.commands.bisect import follow
-from pytest_rlregress.commands.trials import context, pytest_run
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.failures.catalogue import Catalogue
 from pytest_rlregress.failures.observations import is_same_failure
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials import context, pytest_run
+from pytest_rlregress.trials.pytest_run import TrialRequest
 
 pytestmark = pytest.mark.slow
 
@@ -328,7 +328,7 @@ def test_stops_a_run_at_its_time_limit(folder):
 WATCHED = """
 import sys
 from pathlib import Path
-from pytest_rlregress.commands.trials import pytest_run
+from pytest_rlregress.trials import pytest_run
 
 try:
     pytest_run.run_tests(Path(sys.executable), pytest_run.TrialRequest(("waits",)), timeout=100, say=print)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_trials import make_run
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.trials.trial import Trial, TrialFolder
+from pytest_rlregress.environments import RequestError
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials.trial import Trial, TrialFolder
 
 OUTCOME = Outcome("failed", exceptions=("builtins.ValueError",), message="two\nlines", frames=("a.py:f",), log="\u2028")
 OBSERVATION = Observation(
@@ -94,7 +94,7 @@ def test_rejects_a_second_command_until_the_first_ends(path):
 _HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from pytest_rlregress.commands.trials.trial import Trial, TrialFolder
+from pytest_rlregress.trials.trial import Trial, TrialFolder
 with TrialFolder.open(Path(sys.argv[1])) as opened:
     opened.add(Trial("a"))
     child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)

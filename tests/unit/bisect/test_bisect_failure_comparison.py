@@ -11,10 +11,10 @@ from made_trials import make_run
 
 from pytest_rlregress.commands.bisect import follow
 from pytest_rlregress.commands.bisect.follow import combine_runs, compare_with_bad_end
-from pytest_rlregress.commands.trials.search import State
 from pytest_rlregress.failures.observations import Observation, describe, normalise
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.trials.search import State
 
 TEST = "tests/test_it.py::test_it"
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN

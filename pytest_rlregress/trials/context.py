@@ -19,17 +19,17 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.environment import Environment, Environments
-from pytest_rlregress.commands.environments.uv import read_settings
-from pytest_rlregress.commands.trials import configuration
-from pytest_rlregress.commands.trials.document import Document, to_json, to_markdown, to_text
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.trial import FORMAT, Progress, TrialFolder, TrialRunner
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.environments.environment import Environment, Environments
+from pytest_rlregress.environments.uv import read_settings
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError
+from pytest_rlregress.trials import configuration
+from pytest_rlregress.trials.document import Document, to_json, to_markdown, to_text
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.trial import FORMAT, Progress, TrialFolder, TrialRunner
 from pytest_rlregress.util.ends import Ended
 from pytest_rlregress.util.git import GitError
 

@@ -20,19 +20,19 @@ from typing import Any
 import msgspec
 import psutil
 
-from pytest_rlregress.commands.trials import configuration, trial_plugin
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome, Rank, rank
 from pytest_rlregress.hardware.matching import gib
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.record_types import Record, RecordedTest
+from pytest_rlregress.trials import configuration, trial_plugin
 from pytest_rlregress.util.processes import how_it_ended
 
 #: What a run that is stopped has to tear down; contained tests take 15 of them.
 STOP_SECONDS = 20.0
 _GONE_SECONDS = 10.0
 _OPTIONS = (
-    *("-p", "pytest_rlregress.commands.trials.trial_plugin"),
+    *("-p", "pytest_rlregress.trials.trial_plugin"),
     "-n0",  # a test to find isn't a night's run: what the user's configuration says of xdist is for those
     "--runxfail",  # whether it fails is asked, not whether that was expected
     *("--maxfail=0", "--continue-on-collection-errors", "--color=no", "-o", "rlregress_record_dir="),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.scenarios.lazy import ray, torch
 from pytest_rlregress.stack import COMPONENTS, PARTS
+from pytest_rlregress.stack.lazy import ray, torch
 
 #: The child of the checks that start nothing.
 GROUP = "component checks"

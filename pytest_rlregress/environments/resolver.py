@@ -12,7 +12,7 @@ from itertools import chain
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from pytest_rlregress.commands.environments.uv import Installer, Unbuildable
+from pytest_rlregress.environments.uv import Installer, Unbuildable
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.stack.requirements import Requirements, find_dependencies, find_unmet
 

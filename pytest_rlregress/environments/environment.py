@@ -25,9 +25,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.resolver import Resolver
-from pytest_rlregress.commands.environments.uv import Installer, Unbuildable
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.environments.resolver import Resolver
+from pytest_rlregress.environments.uv import Installer, Unbuildable
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util import files
 

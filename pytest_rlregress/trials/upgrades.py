@@ -10,9 +10,9 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.trials.trial import Candidate
 from pytest_rlregress.stack.locks import Lock, PackageChange, differences
 from pytest_rlregress.stack.requirements import Requirements, find_reachable, is_met
+from pytest_rlregress.trials.trial import Candidate
 from pytest_rlregress.util.text import join_some
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 
-from pytest_rlregress.commands.report.history import Point, RecordedRun, by_night
 from pytest_rlregress.failures.verdicts import Rank, Verdict
+from pytest_rlregress.records.history import Point, RecordedRun, by_night
 
 _NIGHTS = 90  # that a flaky test's rate is taken over
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.commands.environments import RequestError
+from pytest_rlregress.environments import RequestError
 from pytest_rlregress.util.surroundings import working_folder
 
 # They say what is run and how, and write nothing. An option that another program's plugin has may write anything.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pytest_rlregress.commands.environments import RequestError
+from pytest_rlregress.environments import RequestError
 from pytest_rlregress.util.processes import descendants
 from pytest_rlregress.util.surroundings import home
 from pytest_rlregress.util.text import on_one_line

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from pytest_rlregress.records import record_types, run_context
+from pytest_rlregress.harness import run_context
+from pytest_rlregress.harness.results import RunResults
+from pytest_rlregress.records import record_types
 from pytest_rlregress.records.answer import with_tests
 from pytest_rlregress.records.reader import JOURNAL
 from pytest_rlregress.records.record_types import JournalLine, Record, State
 from pytest_rlregress.records.remote import RemoteError, RemoteRecords
-from pytest_rlregress.records.results import RunResults
 from pytest_rlregress.util import files
 
 if TYPE_CHECKING:

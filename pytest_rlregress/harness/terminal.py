@@ -13,13 +13,14 @@ import pytest
 from pytest_rlregress import hardware
 from pytest_rlregress.failures import fidelity
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
-from pytest_rlregress.fixtures.step_measurements import Key
+from pytest_rlregress.harness import run_context
 from pytest_rlregress.harness.collection import is_shipped
 from pytest_rlregress.harness.judging import decides, read_properties
-from pytest_rlregress.records import answer, run_context
+from pytest_rlregress.harness.results import RunResults
+from pytest_rlregress.records import answer
+from pytest_rlregress.records.measurements import Key
 from pytest_rlregress.records.reader import find_last, list_gone
 from pytest_rlregress.records.record_types import RecordedTest
-from pytest_rlregress.records.results import RunResults
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.text import markdown_table, quoted, wrapped
 
@@ -157,9 +158,9 @@ class Terminal:
         written, folder = self._results.written, self._results.folder
         if written is None or folder is None:
             return []
-        from pytest_rlregress.commands.report.history import open_history
-        from pytest_rlregress.commands.report.night import compare
-        from pytest_rlregress.commands.report.text import tell_since_last
+        from pytest_rlregress.records.history import open_history
+        from pytest_rlregress.records.night import compare
+        from pytest_rlregress.records.night_text import tell_since_last
 
         for path, record in find_last(folder, self._run.profile_id):
             if path != written and record.results.extra.run.is_quick == self._run.quick:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pytest_rlregress.fixtures.step_measurements import MINIATURE
+from pytest_rlregress.records.measurements import MINIATURE
 
 Run = Mapping[str, Any]
 

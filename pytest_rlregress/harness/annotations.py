@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_rlregress.failures.verdicts import Verdict
+from pytest_rlregress.harness.results import RunResults
 from pytest_rlregress.logs.ansi import plain
 from pytest_rlregress.records import answer
 from pytest_rlregress.records.answer import RunFinding
-from pytest_rlregress.records.results import RunResults
 
 if TYPE_CHECKING:
-    from pytest_rlregress.commands.report.terminal import Terminal
     from pytest_rlregress.harness.session import Session
+    from pytest_rlregress.harness.terminal import Terminal
 
 #: GitHub shows so many of each kind for one step.
 SHOWN = 10

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pytest_rlregress.commands.report.changes import (
+from pytest_rlregress.failures.verdicts import Rank
+from pytest_rlregress.records.changes import (
     TOLD,
     WORSE,
     Change,
@@ -20,8 +21,7 @@ from pytest_rlregress.commands.report.changes import (
     find_flaky,
     find_worst_of_night,
 )
-from pytest_rlregress.commands.report.history import History, Point, Problem, RecordedRun, by_night
-from pytest_rlregress.failures.verdicts import Rank
+from pytest_rlregress.records.history import History, Point, Problem, RecordedRun, by_night
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.util.coverage import Coverage, Unchecked
 from pytest_rlregress.util.text import plural, quoted

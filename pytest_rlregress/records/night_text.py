@@ -10,10 +10,12 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_rlregress.commands.report.changes import TOLD, Change, Flaky, Kind
-from pytest_rlregress.commands.report.history import RecordedRun
-from pytest_rlregress.commands.report.night import Night, PlatformNight, RunComparison
-from pytest_rlregress.commands.report.stories import (
+from pytest_rlregress.failures.verdicts import rank
+from pytest_rlregress.records.answer import count_side
+from pytest_rlregress.records.changes import TOLD, Change, Flaky, Kind
+from pytest_rlregress.records.history import RecordedRun
+from pytest_rlregress.records.night import Night, PlatformNight, RunComparison
+from pytest_rlregress.records.stories import (
     NOTHING,
     Story,
     describe_difference,
@@ -24,8 +26,6 @@ from pytest_rlregress.commands.report.stories import (
     show_words,
     tell_stories,
 )
-from pytest_rlregress.failures.verdicts import rank
-from pytest_rlregress.records.answer import count_side
 from pytest_rlregress.util.text import clean, code_span, plural, quoted, quoted_around_code
 
 _KNOWN = 3

@@ -16,14 +16,14 @@ from typing import Any, TextIO
 
 import msgspec
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.environment import Environment
-from pytest_rlregress.commands.environments.uv import Unbuildable
-from pytest_rlregress.commands.trials import pytest_run
-from pytest_rlregress.commands.trials.document import Section, quote_command, redact, tabulate, unbroken
-from pytest_rlregress.commands.trials.pytest_run import TrialRun
-from pytest_rlregress.commands.trials.search import State
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.environments.environment import Environment
+from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack.locks import Lock, differences
+from pytest_rlregress.trials import pytest_run
+from pytest_rlregress.trials.document import Section, quote_command, redact, tabulate, unbroken
+from pytest_rlregress.trials.pytest_run import TrialRun
+from pytest_rlregress.trials.search import State
 from pytest_rlregress.util import files
 from pytest_rlregress.util.text import join_some, plural
 from pytest_rlregress.util.units import format_duration

@@ -22,14 +22,14 @@ import pytest
 
 from pytest_rlregress.containment import CHANNEL
 from pytest_rlregress.failures import catalogue
-from pytest_rlregress.failures.interface import describe
 from pytest_rlregress.failures.verdicts import Outcome, Rank, rank
 from pytest_rlregress.harness import items as harness_items
 from pytest_rlregress.harness import session
 from pytest_rlregress.harness.collection import CONTAINED, stable_id
+from pytest_rlregress.harness.interface import describe
 from pytest_rlregress.harness.judging import CONCLUDED, add_properties, outcome_of, read_properties
+from pytest_rlregress.harness.record_writer import RecordWriter
 from pytest_rlregress.records import answer, record_types
-from pytest_rlregress.records.writer import RecordWriter
 from pytest_rlregress.stack import locks
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.processes import end_with_parent

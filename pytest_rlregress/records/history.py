@@ -19,8 +19,8 @@ from sys import intern
 import msgspec
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.report import step_numbers
 from pytest_rlregress.failures.verdicts import Rank, rank
+from pytest_rlregress.records import step_numbers
 from pytest_rlregress.records.reader import JOURNAL, RecordError, is_journal, read
 from pytest_rlregress.records.record_types import PytestCall, RecordedTest, RunExtra
 from pytest_rlregress.stack.locks import Lock
@@ -51,7 +51,7 @@ class RecordedRun:
         seconds: How long it took.
         extra: What the record says of the run.
         lock: Every installed package.
-        numbers: What training steps measured, by name: ``pytest_rlregress.commands.report.step_numbers.read_numbers``.
+        numbers: What training steps measured, by name: ``pytest_rlregress.records.step_numbers.read_numbers``.
     """
 
     id: str

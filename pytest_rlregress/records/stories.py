@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_rlregress.commands.report.changes import TOLD, Change, Kind
-from pytest_rlregress.commands.report.history import Point, RecordedRun
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.causes import BadTest, find_shared
+from pytest_rlregress.records.changes import TOLD, Change, Kind
+from pytest_rlregress.records.history import Point, RecordedRun
 from pytest_rlregress.records.record_types import LONG, QUICK
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import PackageChange, differences
