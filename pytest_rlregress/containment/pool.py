@@ -271,10 +271,16 @@ class Pool:
             self._lock = None
 
     def close(self, politely: bool) -> None:
-        """End everything and remove the session's temporary folder; the second time there is nothing to do."""
-        if self._closed:
-            return
+        """End everything and remove the session's temporary folder, and those of processes that were killed.
+
+        Each time: xdist ends its workers after the session's end, as hard as it must.
+        """
+        if not self._closed:
+            self._end(politely)
         self._closed = True
+        leftovers.sweep(self._folder.path.parent)
+
+    def _end(self, politely: bool) -> None:
         if politely:
             self.stop_groups()
         elif self._children:
