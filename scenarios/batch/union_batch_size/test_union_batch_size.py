@@ -26,6 +26,7 @@ def trainer():
 
     trainer = object.__new__(RayPPOTrainer)
     trainer.actor_rollout_wg = None
+    trainer.async_rollout_mode = True  # verl 0.7
     trainer._get_dp_size = lambda worker_group, role: 2
     return trainer
 

@@ -96,6 +96,14 @@ else:
 if hasattr(LLM, "new"):
     from vllm.no_such_module import New
 
+if VLLM_VERSION > version.parse("0.1"):
+    from vllm.sampling_params import SamplingParams
+
+    if VLLM_VERSION == version.parse("0.1.3"):
+        from vllm.no_such_module import Older
+else:
+    from vllm.no_such_module import Oldest
+
 
 def start():
     import vllm.no_such_module.inside
@@ -118,4 +126,4 @@ def test_every_missing_name_is_listed_with_its_line(subject, monkeypatch, tmp_pa
     with act():
         assert subject("own_trainer") == [f"own_trainer/{one}" for one in AT_IMPORT]
         inside = subject("own_trainer", in_functions=True)
-        assert inside == ["own_trainer/__init__.py:24: vllm.no_such_module.inside"]
+        assert inside == ["own_trainer/__init__.py:32: vllm.no_such_module.inside"]
