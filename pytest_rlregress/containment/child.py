@@ -107,7 +107,7 @@ class Child:
         return death and replace(death, message="\n".join([death.message, *errors]))
 
     def stop(self, receive: Receive) -> Death | None:
-        """Let the child tear down what it still holds; how it died if it did not manage. ``close`` comes next."""
+        """Ask the child to tear down what it holds; return its death if that failed. ``close`` comes next."""
         return self._listen("end", Limits(_STOP_SECONDS), receive, "teardown had no end", None)
 
     def interrupt(self) -> None:

@@ -242,7 +242,7 @@ class Pool:
             self.drop(_IMPORTS)
 
     def stop(self, group: ChildGroup, receive: Receive) -> Death | None:
-        """End a child in peace: it tears down its fixtures first; how it died if it did not manage."""
+        """End a child that tears down its fixtures first; return its death if that failed."""
         death = self._children[group].child.stop(receive)
         self.drop(group)
         return death

@@ -186,7 +186,7 @@ def _evidence(outcome: Outcome) -> str:
 
 
 def log_reports(config: pytest.Config, report: pytest.TestReport, known: Collection[str]) -> None:
-    """Log the reports of the checks that were made for a test, which one of its own reports brings along.
+    """Log the check reports that are attached to a test's report.
 
     Args:
         known: Components whose checks were logged: by now, by another of xdist's workers.

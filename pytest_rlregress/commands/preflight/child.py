@@ -100,7 +100,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     """Replace parts of modules as soon as they are imported."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the specification of a module of which parts are replaced; None for others."""
+        """Return the specification of a module that preflight patches; None for others."""
         replace = _find_replacement(name)
         others = (one.find_spec(name, path, target) for one in sys.meta_path if replace and one is not self)
         spec = next(filter(None, others), None)

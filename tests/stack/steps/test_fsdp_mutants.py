@@ -257,7 +257,7 @@ def padding_by_flash_attn():
     ("lacking", "message"),
     [
         (no_such_worker, r"verl\.workers\.engine_workers, which verl .* doesn't have"),
-        (padding_by_flash_attn, r"verl\.utils\.attention_utils without flash-attn, which verl .* doesn't have"),
+        (padding_by_flash_attn, r"verl\.utils\.attention_utils to import without flash-attn; that of verl .* doesn't"),
     ],
 )
 def test_verl_without_an_interface_is_missing(fsdp_step, lacking, message):

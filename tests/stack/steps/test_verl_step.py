@@ -63,7 +63,7 @@ def test_questions_of_a_run_are_distinct():
     ("has", "lacks"),
     [
         (["utils"], r"verl\.plugin\.platform, which verl [\d.]+ doesn't have"),
-        (["utils", "plugin/platform"], r"attention_utils without flash-attn, which verl [\d.]+ doesn't have"),
+        (["utils", "plugin/platform"], r"attention_utils to import without flash-attn; that of verl [\d.]+ doesn't"),
     ],
 )
 def test_names_the_interface_that_verl_lacks(tmp_path, monkeypatch, has, lacks):
