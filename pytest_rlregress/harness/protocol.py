@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import ChildGroup, Death, key_of
+from pytest_rlregress.containment import ChildGroup, Death, Next, RunTest, key_of
 from pytest_rlregress.containment.pool import ContainmentError, Pool
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.harness import component_checks
@@ -109,17 +109,17 @@ class Protocol:
             reruns -= 1
             time.sleep(delay)
 
-    def _following(self, test: ContainedTest, nextitem: pytest.Item | None) -> str | None:
-        """Return the next test in the same child, None for none, "" where xdist has not said yet what comes next."""
+    def _following(self, test: ContainedTest, nextitem: pytest.Item | None) -> str | Next:
+        """Return the key of the next test in the same child."""
         if test.group.alone:
-            return None
+            return Next.NOTHING
         items = test.item.session.items
         xdist = hasattr(self._config, "workerinput")  # a worker collects all tests, and runs those it is given
         later = [nextitem] if xdist else items[items.index(test.item) + 1 :]
         for mate in (find(item) for item in later if item is not None):
             if mate and mate.group == test.group and not mate.unavailable and self._checks.stops(mate) is None:
                 return key_of(mate.item)
-        return "" if xdist else None
+        return Next.UNKNOWN if xdist else Next.NOTHING
 
     def _run_check(self, check: ContainedTest, host: ContainedTest | None) -> Ran:
         """Run the check of a component in a test's child or, without one, in that of all checks.
@@ -127,18 +127,18 @@ class Protocol:
         One that starts something there gets a child that ends with it.
         """
         if host is not None and not host.group.alone:
-            return self._run_in_child(check, host.group, "", 0)
+            return self._run_in_child(check, host.group, Next.UNKNOWN, 0)
         if any(fixture.starts for fixture in check.fixtures):
-            return self._run_in_child(check, replace(_CHECKS, alone=True), None, 0)
-        return self._run_in_child(check, _CHECKS, "", 0)
+            return self._run_in_child(check, replace(_CHECKS, alone=True), Next.NOTHING, 0)
+        return self._run_in_child(check, _CHECKS, Next.UNKNOWN, 0)
 
-    def _run_in_child(self, test: ContainedTest, group: ChildGroup, following: str | None, reruns: int) -> Ran:
+    def _run_in_child(self, test: ContainedTest, group: ChildGroup, following: str | Next, reruns: int) -> Ran:
         """Run a test in the child of a group, which is started if there is none.
 
         Args:
             test: The test.
             group: Whose child it is.
-            following: The test that follows there, None for none: then the child is ended; "" if that is not known.
+            following: The key of the test that follows there; after the last one the child is ended.
             reruns: How often it may be run again if it fails.
         """
         if not group.alone and group != _CHECKS:
@@ -156,7 +156,7 @@ class Protocol:
             child = self.pool.child(group, files, modules, gpus)
             ran.death = child.await_ready(receive, self._session.limits)
             waited = time.monotonic() - begun
-            ran.death = ran.death or child.run(key_of(test.item), following, test.limits, receive)
+            ran.death = ran.death or child.run(RunTest(key_of(test.item), following), test.limits, receive)
             if (failed := next((report for report in ran.reports if report.failed), None)) is not None:
                 ran.diagnostics = child.diagnostics
                 add_to_text(failed, ran.diagnostics.texts)
@@ -167,7 +167,7 @@ class Protocol:
             elif ran.retired:
                 self._session.say(f"{ran.retired}. Its process is given up, the next test gets a new one.")
                 self.pool.stop(group, lambda kind, value: None)  # whatever comes of its fixtures' teardown
-            elif following is None or ran.again:
+            elif following is Next.NOTHING or ran.again:
                 ran.death = self.pool.stop(group, receive)
         except (ContainmentError, OSError, ValueError) as error:  # such as a full disk
             ran.death = Death("crashed", None, f"could not be contained: {error}", "")
