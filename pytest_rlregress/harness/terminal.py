@@ -148,7 +148,7 @@ class Terminal:
         """Return the command that runs what failed again; "" where nothing did."""
         if all(test.status != "failed" for test in self._tests):
             return ""
-        from pytest_rlregress.commands.report.red_part import make_red_command
+        from pytest_rlregress.harness.red_part import make_red_command
 
         return make_red_command(self._config, self._results.tests, self._config.rootpath)
 

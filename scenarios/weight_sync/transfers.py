@@ -122,9 +122,9 @@ def transfer_patience(handle: str, least: float) -> float:
     with forks() as start:
 
         def transfer() -> None:
-            sender = start(lambda: send(handle))
-            receiver = start(lambda: receive(handle))
-            came = receiver.came(), sender.came()
+            sends = start(lambda: asyncio.run(sender(handle).async_send_weights(weights(1.0))))
+            receives = start(lambda: receive(handle))
+            came = receives.came(), sends.came()
             assert all("value" in one for one in came), f"nothing was transferred: {came}"
 
         return measure_patience(transfer, least)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.commands.report.stories import is_shipped_test, name_module, shorten_path
+from pytest_rlregress.records.stories import is_shipped_test, name_module, shorten_path
 from pytest_rlregress.harness.settings import OPTIONS
 from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.util.text import clean_lines
