@@ -11,6 +11,7 @@ import sys
 
 import audited
 import pytest
+from patience import PATIENCE
 
 torch = pytest.importorskip("torch")
 
@@ -202,7 +203,7 @@ def test_ctrl_c_ends_the_command(good, tmp_path):
     )
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (130, "", "rlregress audit: interrupted\n")
 
 
