@@ -43,6 +43,8 @@ class GitHub:
         if summary and self._terminal.is_about_the_stack():
             sections = answer.details(self._results.tests.values())
             sections["since the last record"] = self._terminal.since_last()
+            if command_again := self._terminal.red_command():
+                sections["to run the red part again"] = ["```", command_again, "```"]
             try:
                 with open(summary, "a", encoding="utf-8", errors="backslashreplace") as file:
                     file.write(answer.as_markdown(self._terminal.answer(), sections))

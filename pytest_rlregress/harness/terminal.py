@@ -144,6 +144,14 @@ class Terminal:
             lines.append(f"{self._run.left_out} x marked long: --rl-long runs them")
         return lines
 
+    def red_command(self) -> str:
+        """Return the command that runs what failed again; "" where nothing did."""
+        if all(test.status != "failed" for test in self._tests):
+            return ""
+        from pytest_rlregress.harness.red_part import make_red_command
+
+        return make_red_command(self._config, self._results.tests, self._config.rootpath)
+
     def _write_answer(self, terminalreporter: pytest.TerminalReporter) -> None:
         first, *more = self.answer()
         terminalreporter.write_sep("=", "answer")
@@ -152,6 +160,9 @@ class Terminal:
             terminalreporter.write_line(part, green=good, red=not good)
         for part in [part for line in more for part in wrapped(line, rest="  ")]:
             terminalreporter.write_line(part)
+        if command := self.red_command():
+            terminalreporter.write_line("To run the red part again:")
+            terminalreporter.write_line(command)  # in one line: it is copied
 
     def since_last(self) -> list[str]:
         """Tell what changed since the last record of this hardware, quick runs and whole ones apart."""

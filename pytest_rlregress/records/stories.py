@@ -206,7 +206,7 @@ def make_bisect(before: RecordedRun, after: RecordedRun, test: str, failure: str
     else:
         return []
     hw = ["--hw", after.profile] if after.profile else []
-    return ["rlregress", "bisect", *ends, *hw, failure if failure and _is_shipped(test) else test]
+    return ["rlregress", "bisect", *ends, *hw, failure if failure and is_shipped_test(test) else test]
 
 
 def _is_project(folder: Path) -> bool:
@@ -217,17 +217,18 @@ def make_rerun(run: RecordedRun, tests: Sequence[str]) -> list[str]:
     """Return pytest's arguments that run some tests again as a run did, into the same folder of records."""
     hw = [f"--hw={run.profile}"] if run.profile else []
     more = [flag for flag in (LONG, QUICK) if flag in run.call.selection]
-    packages = ["--pyargs"] if any(map(_is_shipped, tests)) else []
-    named = [_name_module(test) if _is_shipped(test) else test for test in tests]
+    packages = ["--pyargs"] if any(map(is_shipped_test, tests)) else []
+    named = [name_module(test) if is_shipped_test(test) else test for test in tests]
     return ["pytest", *hw, *more, f"--rl-record-dir={shorten_path(run.path.parent)}", *packages, *named]
 
 
-def _is_shipped(test: str) -> bool:
+def is_shipped_test(test: str) -> bool:
+    """Return whether a test of that name is one of the package's scenarios."""
     file = test.partition("::")[0]
     return not os.path.isabs(file) and os.path.isfile(catalogue.SHIPPED / file)
 
 
-def _name_module(test: str) -> str:
+def name_module(test: str) -> str:
     """Name a shipped test as ``pytest --pyargs`` takes it."""
     file, colons, rest = test.partition("::")
     return "pytest_rlregress.scenarios." + file.removesuffix(".py").replace("/", ".") + colons + rest

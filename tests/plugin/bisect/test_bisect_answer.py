@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from made_trials import make_run
 from markdown_it import MarkdownIt
+from patience import PATIENCE
 from renderings import compare_with_file
 
 from pytest_rlregress.commands.bisect.answer import Answer, ChangedSet, Culprit, Endpoint, NotFound, Untested, tell
@@ -314,7 +315,7 @@ def test_a_command_means_the_same_to_a_shell(home, monkeypatch):
     words = [*inside, f"a:{home}b:{home}c", "it's", "$(x)", "a~/b", "", "two\nlines", "~other", "[a-b]", "test_x[a|b]"]
     command = quote_command(["printf", r"%s\0", *words])
     assert home == "/" or home not in command
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, timeout=20)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, timeout=PATIENCE)
     seen = done.stdout.split("\0")[:-1]
     assert [os.path.normpath(one) if one else "" for one in seen] == [
         os.path.normpath(one) if one else "" for one in words

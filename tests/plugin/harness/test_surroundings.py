@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 COMMANDS = {
     "help": ["--help"],
@@ -121,10 +122,10 @@ def test_preflight_that_is_ended_ends_its_command(folder, number):
         time.sleep(0.05)
     time.sleep(0.3)
     run.send_signal(number)
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=PATIENCE)
     assert run.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert b"Traceback" not in err
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until and is_running(int(child[0])):
         time.sleep(0.05)
     assert not is_running(int(child[0]))

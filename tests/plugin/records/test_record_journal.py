@@ -13,6 +13,7 @@ import time
 import msgspec
 import psutil
 import pytest
+from patience import PATIENCE
 from record_checks import checked, document, words
 
 from pytest_rlregress.harness import record_writer as record_writer
@@ -56,7 +57,7 @@ def begun(pytester, light):
     def begun(*args):
         pytester.makepyfile(**ONE_HANGS)
         started.append(psutil.Popen([sys.executable, "-m", "pytest", *light, *args], stdout=subprocess.DEVNULL))
-        patience = time.monotonic() + 60
+        patience = time.monotonic() + PATIENCE
         while not (pytester.path / "here").exists():
             assert started[0].poll() is None
             assert time.monotonic() < patience
@@ -78,7 +79,7 @@ def test_journal_of_a_killed_run_has_its_results(pytester, begun, args):
     assert whole(path)["results"]["extra"]["state"] == "running"
 
     process.send_signal(signal.SIGKILL)
-    process.wait(60)
+    process.wait(PATIENCE)
     results = whole(path)["results"]
     assert results["extra"]["state"] == "killed"
     assert "pytest" in lock(path).lines
@@ -181,7 +182,7 @@ os._exit(0)
         [orphan] = writer.children()
         assert read(path).results.extra.state == "running"
         writer.stdin.close()
-        assert writer.wait(20) == 0
+        assert writer.wait(PATIENCE) == 0
         assert orphan.is_running()
         assert read(path).results.extra.state == "killed"
     finally:

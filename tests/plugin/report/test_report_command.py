@@ -18,6 +18,7 @@ import pytest
 from histories import Event, cases, make
 from installed import CHECKOUT
 from markdown_it import MarkdownIt
+from patience import PATIENCE
 
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.bisect import bisect_command as bisect
@@ -242,7 +243,7 @@ def test_ctrl_c_ends_the_command(tmp_path):
     with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=PATIENCE)
     assert (process.returncode, error) == (130, "rlregress report: interrupted\n")
 
 

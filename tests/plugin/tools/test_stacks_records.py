@@ -12,6 +12,7 @@ import sys
 import pytest
 from installed import CHECKOUT
 from made_failures import write_failures
+from patience import PATIENCE
 
 from pytest_rlregress.failures import catalogue, tried
 from pytest_rlregress.failures.verdicts import Verdict
@@ -157,7 +158,7 @@ def test_worst_verdict_counts_and_its_note_names_no_machine(script, tmp_path):
     write_failures(tmp_path, FAILURES)
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "--rl-record-dir=records", "test_it.py"]
-    subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120)
+    subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=PATIENCE)
     (path,) = (tmp_path / "records").glob("*.json")
     module = script("stacks")
     record = module.shorten(path)

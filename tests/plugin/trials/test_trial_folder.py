@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_trials import make_run
+from patience import PATIENCE
 
 from pytest_rlregress.environments import RequestError
 from pytest_rlregress.failures.observations import Observation
@@ -111,7 +112,7 @@ def test_killed_command_releases_the_folder_while_its_children_live(path):
             with pytest.raises(RequestError, match="already running"):
                 read(path)
             holder.kill()
-            holder.wait(20)
+            holder.wait(PATIENCE)
             assert read(path) == [Trial("a")]
         finally:
             holder.kill()
