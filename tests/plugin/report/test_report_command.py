@@ -56,7 +56,7 @@ def asked(command_line):
 def test_regression_closes_the_gate_and_names_a_bisect_command(report):
     code, said = report("records", "--gate", events=[UPGRADE, Event("again", 2, platform="h100"), BAD])
     assert code == 1
-    assert "gate: closed" in said.out
+    assert "gate: closed, worse and repeated: " in said.out
     options = asked(re.search("rlregress bisect.*", said.out)[0])
     assert (options.hw, options.words) == ("h100", [CASE.failure])
     assert locks.differences(reader.lock(options.from_record), reader.lock(options.to_record))
