@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import graphlib
 import os
+import re
 from pathlib import Path
 
 import pytest
+from installed import CHECKOUT
 
 import pytest_rlregress
 
@@ -58,6 +60,12 @@ def read_imports(file):
 def test_every_package_has_a_level():
     found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
     assert found - {"__init__", "hardware_markers"} == LEVELS.keys()
+
+
+def test_the_document_has_the_same_walls_in_the_same_order():
+    tree = (CHECKOUT / "docs" / "architecture.md").read_text().split("```")[1]
+    named = [word.removesuffix("/").removesuffix(".py") for word in re.findall(r"^(\S+)", tree, re.MULTILINE)]
+    assert named == [*LEVELS, "hardware_markers"]
 
 
 @pytest.mark.parametrize("part", LEVELS)
