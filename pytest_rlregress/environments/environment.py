@@ -83,7 +83,9 @@ class Environments:
             Unbuildable: It cannot be installed: the message is uv's reason.
             RequestError: The disk is full.
         """
-        path, held = self._held = self._held or self._find_free()
+        if self._held is None:
+            self._held = self._find_free()
+        path, held = self._held
         interpreter = " ".join([sys.base_prefix, *sys.version.split()])
         text = f"{interpreter}\n{lock.text}"
         mark, python = path / _MARK, path / "bin/python"

@@ -41,9 +41,9 @@ def missing_engine_names(package: str, engine: str = "vllm", in_functions: bool 
     """List the imports of an engine's names in a trainer's source that the installed engine can't satisfy.
 
     Both are read, not imported, except modules of the engine that make their names at run time. What stands in ``try``
-    is left out, for its author expects it to fail, and so is what ``TYPE_CHECKING`` guards. Of an ``if`` that compares
-    the engine's version, the branch for the installed one counts. If several branches of another ``if`` import, one
-    that can be satisfied is enough.
+    is left out, for its author expects it to fail, unless each ``except`` raises. So is what ``TYPE_CHECKING`` guards.
+    Of an ``if`` that compares the engine's version, the branch for the installed one counts. If several branches of
+    another ``if`` import, one that can be satisfied is enough.
 
     Args:
         package: Top-level package that imports, such as ``verl``, ``trl`` or your own.
@@ -91,14 +91,16 @@ def _unsatisfied(body: Sequence[ast.stmt], engine: str) -> list[_Wanted]:
             missing += [one for one in _wanted(statement, engine) if not _has(one.module, one.name)]
         elif isinstance(statement, ast.If):
             missing += _unsatisfied_branches(statement, engine)
-        elif isinstance(statement, (ast.ClassDef, ast.With, ast.For, ast.While)) or _is_finally(statement):
+        elif isinstance(statement, (ast.ClassDef, ast.With, ast.For, ast.While)) or _passes_nothing(statement):
             missing += _unsatisfied(statement.body, engine)
     return missing
 
 
-def _is_finally(statement: ast.stmt) -> TypeGuard[ast.Try]:
-    """Return whether this is a ``try`` that expects no exception."""
-    return isinstance(statement, ast.Try) and not statement.handlers
+def _passes_nothing(statement: ast.stmt) -> TypeGuard[ast.Try]:
+    """Return whether this is a ``try`` that lets no missing name pass: without handlers, or all of them raise."""
+    return isinstance(statement, ast.Try) and all(
+        isinstance(handler.body[-1], ast.Raise) for handler in statement.handlers
+    )
 
 
 def _unsatisfied_branches(statement: ast.If, engine: str) -> list[_Wanted]:

@@ -145,7 +145,7 @@ def _run(words: list[str]) -> None:
         is_safe = is_safe or rest[0] == "-P"
         rest = rest[2 if rest[0] in ("-W", "-X") else 1 :]
     is_module = rest[:1] == ["-m"]
-    target, *arguments = rest[is_module:]
+    target, *arguments = rest[1:] if is_module else rest
     if is_module and target in ("accelerate.commands.launch", "torch.distributed.run"):
         launch = importlib.import_module(target)
         parser = launch.get_args_parser() if name == "torchrun" else launch.launch_command_parser()

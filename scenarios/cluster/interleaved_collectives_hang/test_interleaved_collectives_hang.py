@@ -49,7 +49,8 @@ def test_send_between_two_gatherings(tmp_path, receiver):
     (tmp_path / "then").mkdir()
     gathers = functools.partial(in_three_processes, gathered, tmp_path / "first", PATIENT)
     patience = measure_patience(gathers, SECONDS, times=3)
-    came = in_three_processes(sync, tmp_path / "then", patience)
+    with act():
+        came = in_three_processes(sync, tmp_path / "then", patience)
     waiting = [f"rank {rank} in {one['in']}: {one['error']}" for rank, one in enumerate(came) if "error" in one]
     if waiting:
         assert waiting[0].startswith("rank 0 in broadcast: "), waiting

@@ -107,7 +107,7 @@ def test_reserves_what_is_there(subject, cpus, strategy):
 )
 def test_rejects_at_once_what_the_cluster_lacks(subject, cpus, bundle, words):
     before = asked()
-    with pytest.raises(RuntimeError, match=words) as refused:
+    with act(), pytest.raises(RuntimeError, match=words) as refused:
         subject([bundle] * (cpus + 1), "PACK", 6)
     assert asked() == before, "Ray was asked for what it cannot have"
     assert "CPU" not in str(refused.value) or bundle == {"CPU": 1}, "names what is not short"

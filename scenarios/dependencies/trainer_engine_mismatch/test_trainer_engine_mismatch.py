@@ -88,6 +88,11 @@ try:
 except ImportError:
     FastPath = None
 
+try:
+    from vllm.no_such_module import Needed
+except ImportError as error:
+    raise ImportError("not available") from error
+
 if hasattr(LLM, "old"):
     from vllm.no_such_module import Old
 else:
@@ -111,7 +116,8 @@ def start():
 AT_IMPORT = [
     "__init__.py:3: vllm.NoSuchEngine",
     "__init__.py:4: vllm.sampling_params.GuidedDecodingOfOld",
-    "__init__.py:20: vllm.no_such_module.New",
+    "__init__.py:15: vllm.no_such_module.Needed",
+    "__init__.py:25: vllm.no_such_module.New",
 ]
 
 
@@ -126,4 +132,4 @@ def test_every_missing_name_is_listed_with_its_line(subject, monkeypatch, tmp_pa
     with act():
         assert subject("own_trainer") == [f"own_trainer/{one}" for one in AT_IMPORT]
         inside = subject("own_trainer", in_functions=True)
-        assert inside == ["own_trainer/__init__.py:32: vllm.no_such_module.inside"]
+        assert inside == ["own_trainer/__init__.py:37: vllm.no_such_module.inside"]

@@ -83,7 +83,7 @@ def test_watchdog_is_silent_while_rollouts_come(vllm_server, subject):
 def test_watchdog_ends_the_run(vllm_server, subject):
     vllm_server.wait_until_ready()
     check = on_time(subject(vllm_server.log_path, PATIENCE), vllm_server.log_path)
-    with pytest.raises(RuntimeError, match=REFUSED):
+    with act(), pytest.raises(RuntimeError, match=REFUSED):
         orchestrate(vllm_server, 1, check, TOO_LONG)
 
 
