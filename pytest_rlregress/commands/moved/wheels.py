@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from functools import cached_property
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +21,7 @@ from pytest_rlregress.commands.moved.index import Index, NotRead, Wheel, describ
 from pytest_rlregress.commands.moved.ranges import RangeFile, open_wheel
 from pytest_rlregress.util.files import replacing
 
+_CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 
 
@@ -90,6 +92,16 @@ class Release:
             except (SyntaxError, ValueError, RecursionError):
                 self._trees[path] = None
         return self._trees[path]
+
+    @cached_property
+    def classes(self) -> dict[str, list[str]]:
+        """The paths of the files that define a class, by its name."""
+        found: dict[str, list[str]] = {}
+        for path in sorted(self.paths):
+            if path.endswith(".py"):
+                for name in _CLASS.findall(self.read(path)):
+                    found.setdefault(name, []).append(path)
+        return found
 
     def unpack(self, folder: Path, selects: Callable[[str], bool]) -> None:
         """Write some of its files below a folder."""
@@ -202,7 +214,8 @@ def read_installed(package: str, selection: Selection) -> Release:
     files = _Installed(distribution, selection)
     if not any(path.endswith(".py") for path in files.list()):
         raise NotRead(f"{package} {distribution.version} is installed here without its Python, as an editable project")
-    return Release(package, distribution.version, "", files)
+    record = sha256((distribution.read_text("RECORD") or "").encode()).hexdigest()[:16]
+    return Release(package, distribution.version, f"installed {distribution.version} {record}", files)
 
 
 def _extract(wheel: Wheel, selection: Selection) -> Iterator[tuple[str, bytes]]:
