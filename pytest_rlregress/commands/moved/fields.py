@@ -164,7 +164,7 @@ def _run(body: Sequence[ast.stmt], above: Sequence[ClassSource], values: dict[st
                 _forget([*node.body, *node.orelse], values, fixed)
         elif isinstance(node, ast.Assign) and (name := _own(node.targets[0])) in values and name not in fixed:
             value = _evaluate(node.value, values)
-            if value != UNKNOWN or values[name] is None:
+            if value != UNKNOWN or values[name] in (None, "auto"):
                 values[name] = value
         elif not isinstance(node, ast.Assign):
             _forget([node], values, fixed)
