@@ -11,7 +11,7 @@ from packaging.version import Version
 from pytest_rlregress.commands.moved.findings import Finding, Kind, show
 from pytest_rlregress.commands.moved.reading import Answer
 from pytest_rlregress.util.coverage import Coverage, Result, Unchecked
-from pytest_rlregress.util.text import clean, plural, wrapped
+from pytest_rlregress.util.text import plural, wrapped
 
 _MOST_LINES = 20
 _WIDTH = 118
@@ -117,7 +117,7 @@ def as_text(moved: Moved, verbose: bool) -> str:
             lines += list_lines(one, moved, verbose)
         if len(kept) < len(some):
             lines.append(f"  and {len(some) - len(kept)} more: -v")
-    return "\n".join(clean(line, 2000) if line.strip() == line else f"  {clean(line, 2000)}" for line in [*lines, *end])
+    return "\n".join([*lines, *end])
 
 
 def _list_end(moved: Moved, verbose: bool) -> Iterator[str]:
@@ -138,7 +138,7 @@ def _list_end(moved: Moved, verbose: bool) -> Iterator[str]:
 
 def list_lines(one: Finding, moved: Moved, verbose: bool) -> list[str]:
     """Return a finding as a line, with ``verbose`` its reason and place below."""
-    text = f"  {one.key}  {describe(one, moved)}"
+    text = f"  {one.key}: {describe(one, moved)}"
     if one.why and not one.instead and not verbose and one.kind is not Kind.DEFAULT:
         text = f"{text}: {one.why}"
     if not verbose:
@@ -146,7 +146,7 @@ def list_lines(one: Finding, moved: Moved, verbose: bool) -> list[str]:
     below = [part for part in (one.why, one.place and f"given: {one.place}" if one.kind is Kind.KEY else "") if part]
     if one.place and one.kind is not Kind.KEY:
         below.append(f"in {one.place}")
-    return [text, *(f"      {line}" for part in below for line in wrapped(part))]
+    return [text, *(line for part in below for line in wrapped(part, "      ", "      "))]
 
 
 def describe(one: Finding, moved: Moved) -> str:
@@ -168,5 +168,3 @@ def describe(one: Finding, moved: Moved) -> str:
     if one.change in ("gone", "refused"):
         return f"{one.change}{since}{whose}{instead}"
     return f"{one.after or ''}{since}"
-
-

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from pytest_rlregress.commands.moved.findings import REQUIRED
 from pytest_rlregress.commands.preflight import stops
 
 _MOST = 10_000  # values of one configuration
@@ -41,6 +42,9 @@ def compose(job: dict[str, Any]) -> dict[str, Any]:
             else:
                 refused.append(key)
         values = dict(_flatten(stops.resolve(config)))
+        for key in [key for key, value in values.items() if value == "???"]:
+            if _is_missing(config, key):
+                values[key] = REQUIRED
     except ModuleNotFoundError as error:
         return {"error": f"{error.name} isn't installed here: pip install hydra-core"}
     except Exception as error:  # of Hydra, OmegaConf, YAML or a resolver
@@ -102,6 +106,15 @@ def _select(config: Any, key: str) -> Any:
         return OmegaConf.select(config, key)
     except Exception:  # a reference that can't be followed
         return "???"
+
+
+def _is_missing(config: Any, key: str) -> bool:
+    """Return whether a key is one without a value, and not one whose reference can't be followed."""
+    from omegaconf import OmegaConf
+
+    table, _, name = key.rpartition(".")
+    inside = _select(config, table) if table else config
+    return OmegaConf.is_config(inside) and OmegaConf.is_missing(inside, name)
 
 
 def _flatten(tree: dict[str, Any], table: str = "") -> Iterator[tuple[str, Any]]:

@@ -39,9 +39,9 @@ def _find_off(key: str, values: Mapping[str, Any]) -> str:
             if one != key and values.get(one) is False:
                 return one
     estimator = str(values.get("algorithm.adv_estimator"))
-    if parts[0] == "critic" and key != "critic.enable" and values.get("critic.enable") is not True:
-        if estimator not in ("gae", "AdvantageEstimator.GAE", "None"):
-            return f"algorithm.adv_estimator={estimator} has no critic"
+    of_critic = parts[0] == "critic" and key != "critic.enable" and values.get("critic.enable") is not True
+    if of_critic and estimator not in ("gae", "AdvantageEstimator.GAE", "None"):
+        return f"algorithm.adv_estimator={estimator} has no critic"
     if parts[0] in ("reward_model", "reward") and "reward_model" in parts:
         switches = [values.get(one) for one in ("reward.reward_model.enable", "reward_model.enable")]
         if True not in switches:
@@ -51,9 +51,9 @@ def _find_off(key: str, values: Mapping[str, Any]) -> str:
             return f"{_ACTOR}.strategy"
     if "lora" in parts and not values.get("actor_rollout_ref.model.lora.rank"):
         return "actor_rollout_ref.model.lora.rank"
-    if key.startswith("actor_rollout_ref.ref."):
-        if values.get(f"{_ACTOR}.use_kl_loss") is False and values.get("algorithm.use_kl_in_reward") is False:
-            return f"{_ACTOR}.use_kl_loss"
+    reads_reference = (f"{_ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward")
+    if key.startswith("actor_rollout_ref.ref.") and all(values.get(one) is False for one in reads_reference):
+        return f"{_ACTOR}.use_kl_loss"
     for mode in ("separate_async", "colocate_async"):
         if mode in parts and values.get("trainer.v1.trainer_mode") != mode:
             return "trainer.v1.trainer_mode"

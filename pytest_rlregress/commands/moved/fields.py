@@ -12,7 +12,7 @@ from pytest_rlregress.commands.moved.findings import UNKNOWN
 from pytest_rlregress.commands.moved.wheels import Release
 
 _DOCUMENTED = re.compile(r"^\s*(\w+) \(.*?defaults? to (?:`{1,2}(.+?)`{1,2}|([\w.'\"-]+))\)", re.MULTILINE)
-_MAKES = {"list": [], "dict": {}, "set": []}
+_MAKES: dict[str, Any] = {"list": [], "dict": {}, "set": []}
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,10 @@ class ClassSource:
 def find_class(name: str, releases: Sequence[Release], near: str = "") -> ClassSource | None:
     """Find a class by its name, in the first release that has it; of several the one whose path is nearest."""
     for at, release in enumerate(releases):
-        for path in sorted(release.classes.get(name, ()), key=lambda one: (-len(_share(one, near)), "experimental" in one, len(one), one)):
+        for path in sorted(
+            release.classes.get(name, ()),
+            key=lambda one: (-len(_share(one, near)), "experimental" in one, len(one), one),
+        ):
             module = release.parse(path)
             nodes = (one for one in module.body if isinstance(one, ast.ClassDef)) if module else ()
             node = next((one for one in nodes if one.name == name), None)
@@ -238,8 +241,10 @@ def find_refused_values(source: ClassSource) -> Iterator[tuple[str, tuple[str, .
     """
     for cls in source.lineage():
         for node in ast.walk(cls.node):
-            raised = isinstance(node, ast.If) and next((one for one in node.body if isinstance(one, ast.Raise)), None)
-            if not raised or not isinstance(node.test, ast.Compare) or len(node.test.ops) != 1:
+            if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare) or len(node.test.ops) != 1:
+                continue
+            raised = next((one for one in node.body if isinstance(one, ast.Raise)), None)
+            if raised is None:
                 continue
             name, right = _own(node.test.left), node.test.comparators[0]
             texts = [str(one.value) for one in getattr(right, "elts", [right]) if isinstance(one, ast.Constant)]

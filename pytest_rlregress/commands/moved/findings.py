@@ -9,6 +9,8 @@ from typing import Any
 
 #: A value that isn't known here.
 UNKNOWN = "???"
+#: A value that has no default: a run that doesn't set it ends with an error.
+REQUIRED = "(must be set)"
 _MISSING = object()
 
 
@@ -107,7 +109,7 @@ def find_moved(snapshots: Sequence[Snapshot], package: str, given: Sequence[str]
         after = last.values.get(key, _MISSING)
         if after is _MISSING or is_given(key, given) or UNKNOWN in (before, after):
             continue
-        if before != after:
+        if before != after and [before] != after and before != [after]:
             turn = find_turn(snapshots, lambda one: one.values.get(key, _MISSING) == after)  # noqa: B023
             whose = last.packages.get(key, package)
             yield Finding(Kind.DEFAULT, key, "moved", before, after, turn, whose, why=_tell_path(snapshots, key))
@@ -139,5 +141,5 @@ def show(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(value) if not isinstance(value, str) or value else "''"
+    text = " ".join(str(value).split()) if value != "" else "''"
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         return 2
     found = as_json(moved)
     print(json.dumps(found, indent=2, ensure_ascii=False) if options.json else as_text(moved, options.verbose))
-    return moved.result.exit_code
+    return int(moved.result.exit_code)
 
 
 def read_specifier(text: str) -> tuple[str, tuple[str, str]]:
@@ -122,7 +122,7 @@ def compare(
 
     Raises:
         ConfigError: The run can't be read, or isn't the package's.
-        NoSuchRelease: An end is none.
+        NoSuchRelease: An end doesn't exist.
         NotRead: An end could not be read.
         RequestError: The settings of uv or pip can't be read.
     """

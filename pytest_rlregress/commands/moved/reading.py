@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -98,7 +99,7 @@ class Reader:
         found = []
         for release in releases:
             key = ["messages", release.key] if release.key else None
-            found.append(self.facts.find(key, lambda release=release: list_messages(release)))
+            found.append(self.facts.find(key, partial(list_messages, release)))
         return found
 
     def find_allowed(self, release: Release, package: str) -> str:

@@ -14,7 +14,7 @@ _WARNS = re.compile(
 )
 _NAME = r"[`'\"]?(?:--)?((?:[a-z_]\w*\.)*[a-z_]\w*)(?:=[\w.]+)?[`'\"]?"
 _NEW = re.compile(
-    rf"(?:use|set|pass|renamed to|replaced by|replaced with|in favou?r of|moved to|switch to) (?:the )?{_NAME}"
+    rf"(?i:use|set|pass|renamed to|replaced by|replaced with|in favou?r of|moved to|switch to) (?:the )?{_NAME}"
     r"(?: instead| argument| parameter|[.,;)]|$|\s)"
 )
 _NO_NAMES = {"the", "a", "an", "it", "of", "in", "this", "to", "your", "instead", "them", "by", "with", "one", "either"}
@@ -48,7 +48,8 @@ class _Translation:
             self._names[function.args.args[0].arg] = ""
 
     def find(self) -> dict[str, str]:
-        found = {}
+        """Return which keys are copied to which others."""
+        found: dict[str, str] = {}
         for node in ast.walk(self._function):
             if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
                 texts = [one.value for one in getattr(node.iter, "elts", ()) if isinstance(one, ast.Constant)]
@@ -142,7 +143,7 @@ def list_messages(release: Release) -> list[str]:
 
 
 def _list_texts(node: ast.AST) -> Iterator[str]:
-    """Yield the texts of a node that says something: a warning, an error, a printed line, a field's help, a docstring."""
+    """Yield the texts of what says something: a warning, an error, a printed line, a field's help, a docstring."""
     if isinstance(node, ast.Call):
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if called in ("warn", "warning", "warning_once", "print", "deprecated", "field") or called[:1].isupper():

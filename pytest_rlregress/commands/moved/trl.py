@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from typing import Any
 
@@ -58,7 +58,7 @@ def read_trl(run: PlannedRun, package: str, ends: tuple[str, str], reader: Reade
 
     Raises:
         NotRead: An end could not be read.
-        NoSuchRelease: An end is none.
+        NoSuchRelease: An end doesn't exist.
     """
     answer = Answer()
     pairs = [*_pair(package, ends, reader, answer)]
@@ -114,7 +114,7 @@ def _compare(
     snapshots = []
     for pair in pairs:
         key = ["trl", pair.trl.key, pair.transformers.key, method, by_script, sorted(given.items(), key=str)]
-        made = reader.facts.find(key, lambda pair=pair: _describe(pair, method, given, by_script))
+        made = reader.facts.find(key, partial(_describe, pair, method, given, by_script))
         if not made["classes"] and pair in (pairs[0], pairs[-1]):
             raise NotRead(f"trl {pair.trl.version} has no configuration of {method}")
         if made["classes"]:
@@ -187,7 +187,9 @@ def _describe(pair: Pair, method: str, given: Mapping[str, Any], by_script: bool
     values = {key: value for key, value in values.items() if not key.startswith("_")}
     refused |= {key: "" for key in given if key not in values and not key.startswith(("no_", "accelerate"))}
     refused |= {
-        key: "" for key in given if key.startswith("no_") and key not in values and key.removeprefix("no_") not in values
+        key: ""
+        for key in given
+        if key.startswith("no_") and key not in values and key.removeprefix("no_") not in values
     }
     return {"classes": names, "values": values, "packages": packages, "refused": refused}
 

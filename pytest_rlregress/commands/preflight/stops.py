@@ -125,7 +125,8 @@ def compose_accepted(hydra: Any, compose: Any, name: Any, words: Iterable[str]) 
 
     An addition that Hydra refuses because the key is there changes the key instead.
     """
-    left, refused = list(words), []
+    left = list(words)
+    refused: list[str] = []
     while True:
         try:
             return compose(name, left), left, refused
