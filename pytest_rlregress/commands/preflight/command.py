@@ -25,6 +25,7 @@ from pytest_rlregress.commands.preflight.config import (
     read_file,
     read_override,
 )
+from pytest_rlregress.commands.preflight.launch import find_command
 from pytest_rlregress.commands.preflight.trainers import Schema, known_schema
 from pytest_rlregress.commands.preflight.words import parse_command, read_options
 from pytest_rlregress.stack.installed import distributions, read_head
@@ -162,8 +163,10 @@ def _read_words(command: Sequence[str], environ: Mapping[str, str]) -> PlannedRu
     Raises:
         ConfigError: A script ends before it has made a trainer; a file can't be read.
     """
-    parsed = parse_command(command)
+    words, environ = find_command(command, environ)
+    parsed = parse_command(words)
     run = parsed.run
+    run.environ = {name: text for name, text in environ.items() if os.environ.get(name) != text} | run.environ
     if Path(parsed.words[0]).name == "trl":
         run.trainer = "trl"
         read_options(run, parsed.words[2:])
@@ -171,7 +174,7 @@ def _read_words(command: Sequence[str], environ: Mapping[str, str]) -> PlannedRu
         for override in parsed.overrides:
             run.lay_over(override)
     else:
-        return _read_command(command, environ)
+        return _read_command(words, environ)
     return run
 
 
