@@ -138,18 +138,19 @@ def _list_end(moved: Moved, verbose: bool) -> Iterator[str]:
 
 def list_lines(one: Finding, moved: Moved, verbose: bool) -> list[str]:
     """Return a finding as a line, with ``verbose`` its reason and place below."""
-    text = f"  {one.key}: {describe(one, moved)}"
-    if one.why and not one.instead and not verbose and one.kind is not Kind.DEFAULT:
+    text = f"  {one.key}: {describe(one, moved, verbose)}"
+    if one.why and not one.instead and not verbose and one.kind is Kind.KEY:
         text = f"{text}: {one.why}"
     if not verbose:
         return [text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"]
-    below = [part for part in (one.why, one.place and f"given: {one.place}" if one.kind is Kind.KEY else "") if part]
+    why = "" if one.kind is Kind.NAME else one.why
+    below = [part for part in (why, one.place and f"given: {one.place}" if one.kind is Kind.KEY else "") if part]
     if one.place and one.kind is not Kind.KEY:
         below.append(f"in {one.place}")
     return [text, *(line for part in below for line in wrapped(part, "      ", "      "))]
 
 
-def describe(one: Finding, moved: Moved) -> str:
+def describe(one: Finding, moved: Moved, verbose: bool = False) -> str:
     """Describe a finding behind its key: what happened, in which release, what to write instead."""
     forward = Version(moved.ends[0]) <= Version(moved.ends[1])
     since = f" {'since' if forward else 'before'} {one.release}" if one.release else ""
@@ -167,4 +168,6 @@ def describe(one: Finding, moved: Moved) -> str:
         return f"is gone{since}{whose}; it was {show(one.before)}{instead}"
     if one.change in ("gone", "refused"):
         return f"{one.change}{since}{whose}{instead}"
-    return f"{one.after or ''}{since}"
+    if one.change == "unbound":
+        return f"{one.why.partition(':')[0]}{since}; {one.after if verbose else one.after.rpartition('/')[2]}"
+    return str(one.after)

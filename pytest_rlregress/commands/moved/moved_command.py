@@ -33,9 +33,10 @@ examples:
   rlregress moved trl==1.17.0 -- python train.py --beta 0.04      from the installed one to that
   rlregress moved trl==0.28.0..1.16.0 grpo.yaml                   a file without its command
   rlregress moved verl==0.8.0..0.9.0                              all of verl's defaults, without a run
+  rlregress moved vllm==0.33.0                                    the installed trainers with another engine
 """
 _TRAINERS = ("verl", "trl")
-_BELOW = ("transformers",)
+_BELOW = ("vllm", "transformers", "tensordict", "ray")
 _SPECIFIER = re.compile(r"([A-Za-z][\w.-]*?)==([\w.+!-]*?)(\.\.([\w.+!-]*))?")
 
 
@@ -128,6 +129,7 @@ def compare(
     """
     from pytest_rlregress.commands.environments.uv import read_sources
     from pytest_rlregress.commands.moved.answer import Moved
+    from pytest_rlregress.commands.moved.engines import read_engine
     from pytest_rlregress.commands.moved.facts import Facts
     from pytest_rlregress.commands.moved.index import Index
     from pytest_rlregress.commands.moved.reading import Reader, find_installed
@@ -137,16 +139,26 @@ def compare(
     from pytest_rlregress.commands.preflight.command import read
     from pytest_rlregress.commands.preflight.config import ConfigError, PlannedRun
 
-    trainer = "trl" if package in _BELOW else package
+    trainer = package if package in _TRAINERS else ""
     run = PlannedRun(trainer)
     if words or command:
         run = read(words, os.environ, command, asks=False)
-        if run.trainer != trainer:
+        if trainer and run.trainer != trainer:
             raise ConfigError(f"{run.title} is a run of {run.trainer}, and {package} is what moves")
     index = Index(read_sources(os.environ), folder / "moved", offline=offline)
     for end in ends:
         if end != find_installed(package):
             index.find_wheel(package, end)
     reader = Reader(Releases(index, folder / "moved"), Facts(folder / "moved/facts"))
-    found = read_verl(run, command, ends, reader) if package == "verl" else read_trl(run, package, ends, reader)
+    if package == "verl":
+        found = read_verl(run, command, ends, reader)
+    elif package == "trl":
+        found = read_trl(run, package, ends, reader)
+    else:
+        trainers = [run.trainer] if run.trainer else [one for one in _TRAINERS if find_installed(one)]
+        if not trainers:
+            raise ConfigError(f"neither of {' and '.join(_TRAINERS)} is installed here, and {package} has no run alone")
+        found = read_engine(dict.fromkeys(trainers, run if run.trainer else None), package, ends, reader)
+        if package == "transformers" and "trl" in trainers:
+            found.add(read_trl(run if run.trainer else PlannedRun("trl"), package, ends, reader))
     return Moved(package, ends, run.title or "any run", found)

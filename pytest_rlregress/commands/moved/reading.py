@@ -36,6 +36,13 @@ class Answer:
     not_read: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def add(self, other: Answer) -> None:
+        """Add what another look found."""
+        self.findings += other.findings
+        self.checked += other.checked
+        self.not_read += other.not_read
+        self.notes += other.notes
+
 
 @dataclass(frozen=True)
 class Reader:

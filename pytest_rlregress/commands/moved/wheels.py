@@ -105,21 +105,26 @@ class Release:
 
     def unpack(self, folder: Path, selects: Callable[[str], bool]) -> None:
         """Write some of its files below a folder."""
+        made: set[Path] = set()
         for path in filter(selects, self.paths):
+            if path.startswith("/") or ".." in path.split("/"):
+                continue
             file = folder / path
-            if file.resolve().is_relative_to(folder.resolve()):
+            if file.parent not in made:
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(self._files.read(path))
+                made.add(file.parent)
+            file.write_bytes(self._files.read(path))
 
     @cached_property
     def requirements(self) -> list[Requirement]:
         """The requirements that its metadata have, those of extras among them."""
         path = next(filter(_METADATA.fullmatch, self.paths), "")
         lines = HeaderParser().parsestr(self.read(path)).get_all("Requires-Dist") or []
-        return [*_parse_requirements(lines)]
+        return [*parse_requirements(lines)]
 
 
-def _parse_requirements(lines: Iterable[str]) -> Iterator[Requirement]:
+def parse_requirements(lines: Iterable[str]) -> Iterator[Requirement]:
+    """Parse the requirements that metadata have, but for those that aren't valid."""
     for line in lines:
         try:
             yield Requirement(line)
@@ -207,10 +212,10 @@ def read_installed(package: str, selection: Selection) -> Release:
     Raises:
         NotRead: It isn't installed, or only linked to, as an editable project is.
     """
-    try:
-        distribution = metadata.distribution(package)
-    except metadata.PackageNotFoundError:
-        raise NotRead(f"{package} isn't installed here") from None
+    found = (one for one in metadata.distributions() if one.name in (package, f"{package}-cpu"))
+    distribution = next(found, None)
+    if distribution is None:
+        raise NotRead(f"{package} isn't installed here")
     files = _Installed(distribution, selection)
     if not any(path.endswith(".py") for path in files.list()):
         raise NotRead(f"{package} {distribution.version} is installed here without its Python, as an editable project")

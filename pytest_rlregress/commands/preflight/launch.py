@@ -1,4 +1,4 @@
-"""Find the command that a launch script comes to: the shell runs the script, with stand-ins for what starts programs."""
+"""Find the command that a launch script comes to: the shell runs it, with stand-ins for what starts programs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def find_command(command: Sequence[str], environ: Mapping[str, str]) -> tuple[li
     if found := _ABSOLUTE.search(text):
         raise ConfigError(f"{script} starts {found[1]} by its path: give the command that it comes to")
     noted = _run(words if Path(words[0]).name in _SHELLS else ["bash", *words], environ)
-    trainers = [one for one in noted if one[0][0] not in ("python", "python3") or _STARTS_TRAINER.search("\n".join(one[0]))]
+    trainers = [
+        one for one in noted if one[0][0] not in ("python", "python3") or _STARTS_TRAINER.search("\n".join(one[0]))
+    ]
     scripts = [one for one in noted if any(word.endswith(".py") for word in one[0])]
     if not trainers and not scripts:
         raise ConfigError(f"{script}: starts none of python, accelerate, torchrun and trl")
