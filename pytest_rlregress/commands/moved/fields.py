@@ -12,6 +12,7 @@ from pytest_rlregress.commands.moved.findings import UNKNOWN
 from pytest_rlregress.commands.moved.wheels import Release
 
 _DOCUMENTED = re.compile(r"^\s*(\w+) \(.*?defaults? to (?:`{1,2}(.+?)`{1,2}|([\w.'\"-]+))\)", re.MULTILINE)
+_FIELDS = ("field", "Field")
 _MAKES: dict[str, Any] = {"list": [], "dict": {}, "set": []}
 
 
@@ -109,8 +110,10 @@ def _read_documented(node: ast.ClassDef) -> dict[str, Any]:
 
 def _read_default(node: ast.expr | None, module: ast.Module) -> Any:
     """Read a default as a plain value; ``???`` for what is computed."""
-    if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "field":
-        given = {word.arg: word.value for word in node.keywords}
+    if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in _FIELDS:
+        given: dict[str | None, ast.expr] = {word.arg: word.value for word in node.keywords}
+        if node.args:  # pydantic's
+            given["default"] = node.args[0]
         if "default" in given:
             return _read_default(given["default"], module)
         factory = given.get("default_factory")
