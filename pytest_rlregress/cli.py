@@ -26,6 +26,7 @@ COMMANDS = {
     "diagnose": "the documented failures that logs show",
     "preflight": "check a trainer's configuration for the documented failures, before a GPU is rented",
     "audit": "check a batch that a trainer dumped: masks, log-probabilities, rewards, groups",
+    "moved": "what a release changes for a run: keys that are gone, defaults that moved, calls that no longer bind",
     "upgrade": "may I upgrade? What would change, before it is done",
     "bisect": "which upgrade broke a test",
     "report": "what changed between runs: a page, and a gate for CI",

@@ -12,8 +12,10 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from pytest_rlregress.environments import RequestError
 from pytest_rlregress.util.processes import descendants
@@ -184,7 +186,7 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
     Raises:
         RequestError: A file of theirs cannot be read.
     """
-    of_pip, of_uv, variables = _read_pip(environ), _list_known_to_uv(environ), {}
+    of_pip, of_uv, variables = _read_pip(environ), _read_known_to_uv(environ).keys(), {}
     if not of_uv & _INDEXES_OF_UV:
         if of_pip.get("no-index", "").lower() in _TRUE:
             variables["UV_DEFAULT_INDEX"] = "file:///nonexistent"  # uv has no variable for --no-index
@@ -203,22 +205,54 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-def _list_known_to_uv(environ: Mapping[str, str]) -> set[str]:
-    """List what uv has of its own: variables, and the keys of its files, the user's and the first of the system's.
+@dataclass(frozen=True)
+class PackageSources:
+    """Where packages come from.
+
+    Attributes:
+        indexes: URLs of the simple repository API, the first to be asked first.
+        links: Folders of distributions, and pages that link to some.
+    """
+
+    indexes: tuple[str, ...]
+    links: tuple[str, ...]
+
+
+def read_sources(environ: Mapping[str, str]) -> PackageSources:
+    """Read where uv and pip are configured to take packages from, for what reads an index itself.
+
+    Raises:
+        RequestError: A file of theirs cannot be read.
+    """
+    known = _read_known_to_uv(environ) | read_settings(environ)
+    tables = [one for one in known.get("index", ()) if isinstance(one, dict)]
+    default = next((one["url"] for one in tables if one.get("default")), "https://pypi.org/simple")
+    default = known.get("UV_DEFAULT_INDEX") or known.get("UV_INDEX_URL") or known.get("index-url") or default
+    more = [*known.get("UV_INDEX", "").split(), *known.get("UV_EXTRA_INDEX_URL", "").split()]
+    more = [re.sub(r"^[\w-]+=(?=\w+:)", "", one) for one in more]  # an index may have a name
+    more += [one["url"] for one in tables if not one.get("default")]
+    more += known.get("extra-index-url", ())
+    links = [*filter(None, known.get("UV_FIND_LINKS", "").split(",")), *known.get("find-links", ())]
+    indexes = () if known.get("no-index") else dict.fromkeys([*more, default])
+    return PackageSources(tuple(one.rstrip("/") for one in indexes), tuple(dict.fromkeys(links)))
+
+
+def _read_known_to_uv(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Read what uv has of its own: variables, and the keys of its files, the user's and the first of the system's.
 
     https://docs.astral.sh/uv/concepts/configuration-files
     """
     user, *system = (Path(folder, "uv/uv.toml") for folder in (*_list_config_folders(environ), "/etc"))
-    files = [file for file in (user, next(filter(Path.is_file, system), user)) if file.is_file()]
+    files = [file for file in (next(filter(Path.is_file, system), user), user) if file.is_file()]
     if environ.get("UV_NO_CONFIG"):
         files = []
     elif named := environ.get("UV_CONFIG_FILE"):
         files = [Path(named)]
-    known = {name for name, value in environ.items() if value}
+    known: dict[str, Any] = {name: value for name, value in environ.items() if value}
     for file in files:
         try:
             whole = tomllib.loads(file.read_text(encoding="utf-8"))
-            known |= {*whole, *whole.get("pip", {})}
+            known |= whole | whole.get("pip", {})
         except (OSError, ValueError) as error:
             raise RequestError(f"{file}: no configuration that uv could read: {error}") from None
     return known

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -26,19 +25,15 @@ from pytest_rlregress.commands.preflight.config import (
     read_file,
     read_override,
 )
+from pytest_rlregress.commands.preflight.launch import find_command
 from pytest_rlregress.commands.preflight.trainers import Schema, known_schema
+from pytest_rlregress.commands.preflight.words import parse_command, read_options
 from pytest_rlregress.stack.installed import distributions, read_head
 from pytest_rlregress.util.cache import folder as cache_folder
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.processes import end_with_parent
 from pytest_rlregress.util.text import on_one_line
 
-# A dot is in every key of verl's that matters here; its configuration groups have none.
-_KEY = r"(?:[A-Za-z_]\w*(?:\.[\w-]+)+|model_engine)"
-_OVERRIDE = re.compile(rf"\+{{0,2}}{_KEY}=.*|~{_KEY}(?:=.*)?", re.DOTALL)
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_WRAPPERS = ("env", "nohup", "exec", "time")
-_STARTS_PYTHON = re.compile(r"python[\d.]*|trl|accelerate|torchrun|\S+\.py")
 #: Runs a command up to its configuration, in the command's interpreter.
 CHILD = Path(__file__).with_name("child.py")
 SECONDS = 300.0  # in which a stack is imported, also from a slow disk
@@ -50,13 +45,23 @@ _OF_GRPO = {"num_generations", "max_completion_length", "reward_funcs", "use_vll
 _PASSING = {"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
 
 
-def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence[str] = ()) -> PlannedRun:
+def read(
+    arguments: Sequence[str], environ: Mapping[str, str], command: Sequence[str] = (), *, asks: bool = True
+) -> PlannedRun:
     """Read a command, and over it files and ``key=value`` overrides in the order given.
+
+    Args:
+        arguments: Files and overrides.
+        environ: What the command is started with.
+        command: Its words.
+        asks: Whether the trainer that is installed here is asked for what it composes, and for its keys and values.
+            Without it a run is what its words and files say.
 
     Raises:
         ConfigError: A file is missing, unreadable or of another kind; files of two trainers; of none of the trainers.
     """
-    parts = [_read_command(command, environ)] if command else []
+    read_it = _read_command if asks else _read_words
+    parts = [read_it(command, environ)] if command else []
     parts += [_read_argument(one) for one in arguments]
     title = ", ".join(dict.fromkeys(file for part in parts for file in part.files)) or " ".join(command)
     if not title:
@@ -73,6 +78,8 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence
     run.trainer, run.environ = trainers.pop(), {**environ, **run.environ}
     for part in others:
         run.lay_over(part)
+    if not asks:
+        return run
     known = run.keys.sections or sorted(TRL_KEYS)
     if not run.tree.keys() & set(known):
         if "accelerate" in run.tree:
@@ -132,27 +139,9 @@ def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Planned
     Raises:
         ConfigError: The command ends before it has composed a configuration.
     """
-    run = PlannedRun("verl")
-    words = [*command]
-    while words and (words[0] in _WRAPPERS or _ASSIGNMENT.fullmatch(words[0])):
-        word = words.pop(0)
-        if found := _ASSIGNMENT.fullmatch(word):
-            run.environ[found[1]] = found[2]
-            run.places[found[1]] = ConfigPosition(argument=word)
-    at = next((at for at, word in enumerate(words) if _STARTS_PYTHON.fullmatch(Path(word).name)), None)
-    if at is None:
-        raise ConfigError(f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl")
-    interpreter = ["uv", "run", "--no-sync", *words[2:at], "python"] if words[:2] == ["uv", "run"] else []
-    starts_itself, words = at == 0, words[at:]
-    run.program = " ".join(words[:2])
-    if "-m" in words[:-1]:
-        at = words.index("-m") + 1
-        run.program = words[at]
-        if starts_itself and Path(words[0]).name.startswith("python"):
-            run.places[run.program] = ConfigPosition(argument=" ".join(words[: at + 1]))
-            run.interpreter = words[0]
-    overrides = [read_override(word) for word in words if _OVERRIDE.fullmatch(word)]
-    answer = _ask(words, {**environ, **run.environ}, interpreter)
+    parsed = parse_command(command)
+    run, words, overrides = parsed.run, parsed.words, parsed.overrides
+    answer = _ask(words, {**environ, **run.environ}, parsed.interpreter)
     if "error" in answer and not (answer.get("not_importable") and overrides):
         files = [word for word in words if word.endswith((".yaml", ".yml"))] if answer.get("not_importable") else []
         hint = f". Its file can be checked without it: rlregress preflight {' '.join(files)}" if files else ""
@@ -165,6 +154,27 @@ def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Planned
         for override in overrides:  # what is refused isn't composed, but told
             if not override.places.keys().isdisjoint(answer["refused"]):
                 run.lay_over(override)
+    return run
+
+
+def _read_words(command: Sequence[str], environ: Mapping[str, str]) -> PlannedRun:
+    """Return what the words of a command say; only a script has to be run for it, up to its trainer.
+
+    Raises:
+        ConfigError: A script ends before it has made a trainer; a file can't be read.
+    """
+    words, environ = find_command(command, environ)
+    parsed = parse_command(words)
+    run = parsed.run
+    run.environ = {name: text for name, text in environ.items() if os.environ.get(name) != text} | run.environ
+    if Path(parsed.words[0]).name == "trl":
+        run.trainer = "trl"
+        read_options(run, parsed.words[2:])
+    elif parsed.overrides or run.program.startswith("verl."):
+        for override in parsed.overrides:
+            run.lay_over(override)
+    else:
+        return _read_command(words, environ)
     return run
 
 

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -100,15 +100,44 @@ def find_release(package: str) -> str:
 
 def find_values(trainer: str, method: str = "") -> dict[str, list[str]]:
     """Return the texts that keys take, by the source of the trainer, as far as there are several."""
+
+    def read(file: str) -> list[str]:
+        package, _, inside = file.partition("/")
+        return [one.read_text(encoding="utf-8") for one in Path(_find_folder(package)).glob(inside)]
+
+    return match_values(trainer, method, read)
+
+
+def match_values(trainer: str, method: str, read: Callable[[str], Iterable[str]]) -> dict[str, list[str]]:
+    """Return the texts that keys take, in the sources that ``read`` returns for a pattern of files."""
     found = {}
     for key, (file, name) in _TEXTS.items():
-        package, _, inside = file.format(method).partition("/")
         if ("." in key) == (trainer == "verl"):
             given = rf"\b{name}(?:\s*(?:==|=|in)\s*|\()(?:Literal)?[\[({{]?\s*((?:[\"'][^\"'\n]+[\"'],?\s*)+)"
-            sources = [one.read_text(encoding="utf-8") for one in Path(_find_folder(package)).glob(inside)]
+            sources = read(file.format(method))
             groups = " ".join(group for source in sources for group in re.findall(given, source))
             found[key] = sorted({*re.findall(r"[\"']([\w.-]+)[\"']", groups)})
     return {key: texts for key, texts in found.items() if len(texts) > 1}
+
+
+def compose_accepted(hydra: Any, compose: Any, name: Any, words: Iterable[str]) -> tuple[Any, list[str], list[str]]:
+    """Compose a configuration with the overrides that Hydra accepts; return it, those, and the keys of the others.
+
+    An addition that Hydra refuses because the key is there changes the key instead.
+    """
+    left = list(words)
+    refused: list[str] = []
+    while True:
+        try:
+            return compose(name, left), left, refused
+        except hydra.errors.ConfigCompositionException as error:
+            found = re.match(r"Could not (override|append to|delete from)[^']*'([^']+)'", str(error))
+            keys = [word.lstrip("+~").partition("=")[0] for word in left]
+            if not found or found[2] not in keys:
+                raise
+            refused.append(found[2])
+            at = keys.index(found[2])
+            left[at : at + 1] = [left[at].lstrip("+")] if found[1] == "append to" else []
 
 
 def replace_hydra(hydra: Any) -> None:
@@ -116,19 +145,8 @@ def replace_hydra(hydra: Any) -> None:
     compose = hydra.compose
 
     def compose_and_end(config_name: Any = None, overrides: Any = (), **_: Any) -> None:
-        left = list(overrides)
-        while True:
-            try:
-                config = compose(config_name, left)
-                break
-            except hydra.errors.ConfigCompositionException as error:
-                found = re.match(r"Could not (override|append to|delete from)[^']*'([^']+)'", str(error))
-                keys = [word.lstrip("+~").partition("=")[0] for word in left]
-                if not found or found[2] not in keys:
-                    raise
-                answer["refused"].append(found[2])
-                at = keys.index(found[2])
-                left[at : at + 1] = [left[at].lstrip("+")] if found[1] == "append to" else []
+        config, left, refused = compose_accepted(hydra, compose, config_name, overrides)
+        answer["refused"] += refused
         not_added = [word for word in left if not word.startswith("+")]
         end(**_describe_verl(config, config if not_added == left else compose(config_name, not_added)))
 
