@@ -69,11 +69,11 @@ def declare(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare the releases for the run and print what moved; returns the exit code."""
-    from pytest_rlregress.commands.environments import RequestError
     from pytest_rlregress.commands.moved.answer import Moved, as_json, as_text
     from pytest_rlregress.commands.moved.index import NoSuchRelease, NotRead
     from pytest_rlregress.commands.moved.reading import Answer
     from pytest_rlregress.commands.preflight.config import ConfigError
+    from pytest_rlregress.environments import RequestError
 
     try:
         package, ends = read_specifier(options.words[0] if options.words else "")
@@ -127,7 +127,6 @@ def compare(
         NotRead: An end could not be read.
         RequestError: The settings of uv or pip can't be read.
     """
-    from pytest_rlregress.commands.environments.uv import read_sources
     from pytest_rlregress.commands.moved.answer import Moved
     from pytest_rlregress.commands.moved.engines import read_engine
     from pytest_rlregress.commands.moved.facts import Facts
@@ -138,6 +137,7 @@ def compare(
     from pytest_rlregress.commands.moved.wheels import Releases
     from pytest_rlregress.commands.preflight.command import read
     from pytest_rlregress.commands.preflight.config import ConfigError, PlannedRun
+    from pytest_rlregress.environments.uv import read_sources
 
     trainer = package if package in _TRAINERS else ""
     run = PlannedRun(trainer)
