@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.records.stories import is_shipped_test, name_module, shorten_path
 from pytest_rlregress.harness.settings import OPTIONS
 from pytest_rlregress.records.record_types import RecordedTest
+from pytest_rlregress.records.stories import is_shipped_test, name_module, shorten_path
 from pytest_rlregress.util.text import clean_lines
 
 _NAMED = 12  # tests; more are told by their files

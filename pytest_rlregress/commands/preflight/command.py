@@ -26,10 +26,12 @@ from pytest_rlregress.commands.preflight.config import (
     read_file,
     read_override,
 )
+from pytest_rlregress.commands.preflight.script import read_script
 from pytest_rlregress.commands.preflight.trainers import Schema, known_schema
 from pytest_rlregress.stack.installed import distributions, read_head
 from pytest_rlregress.util.cache import folder as cache_folder
 from pytest_rlregress.util.files import write_whole
+from pytest_rlregress.util.launch_script import is_script
 from pytest_rlregress.util.processes import end_with_parent
 from pytest_rlregress.util.text import on_one_line
 
@@ -139,9 +141,13 @@ def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Planned
         if found := _ASSIGNMENT.fullmatch(word):
             run.environ[found[1]] = found[2]
             run.places[found[1]] = ConfigPosition(argument=word)
+    if is_script(words):
+        return read_script(words, {**environ, **run.environ}, environ, _read_command)
     at = next((at for at, word in enumerate(words) if _STARTS_PYTHON.fullmatch(Path(word).name)), None)
     if at is None:
-        raise ConfigError(f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl")
+        raise ConfigError(
+            f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl, and is no shell's script"
+        )
     interpreter = ["uv", "run", "--no-sync", *words[2:at], "python"] if words[:2] == ["uv", "run"] else []
     starts_itself, words = at == 0, words[at:]
     run.program = " ".join(words[:2])
