@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.abc
+import importlib.util
 import os
 import re
 import runpy
@@ -22,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 # They are beside this file, which is run where this package is not installed.
-import confinement  # type: ignore[import-not-found]
 import stops  # type: ignore[import-not-found]
 import trl_stops  # type: ignore[import-not-found]
+
+_CONFINEMENT = Path(__file__).parents[2] / "util" / "confinement.py"
 
 _STARTS = (
     *("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"),
@@ -52,10 +54,12 @@ _WHY = "preflight doesn't allow it before the configuration is composed"
 
 def main(file: str, words: list[str]) -> None:
     """Run a command, and write the answer to a file."""
+    sys.dont_write_bytecode = True
+    confinement = _load(_CONFINEMENT)
+    confinement.end_with_parent()  # a preflight that is killed leaves nothing running
     stops.begin(file)
     # The command may have modules of the same names.
-    del sys.modules["confinement"], sys.modules["stops"], sys.modules["trl_stops"], sys.path[0]
-    sys.dont_write_bytecode = True
+    del sys.modules["stops"], sys.modules["trl_stops"], sys.path[0]
     sys.meta_path.insert(0, _AfterImport())
     sys.addaudithook(_refuse)
     stops.answer["unconfined"] = confinement.confine(stops.folder())
@@ -73,6 +77,14 @@ def main(file: str, words: list[str]) -> None:
             error += f": {_WHY}"
         stops.answer["not_importable"] = isinstance(exception, ImportError)
     stops.end(error=error)
+
+
+def _load(file: Path) -> Any:
+    """Load a module by its file, under no name that the command could ask for."""
+    spec = importlib.util.spec_from_file_location(f"_rlregress_{file.stem}", file)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    return module
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
@@ -169,6 +181,4 @@ def _start(target: str, is_module: bool, arguments: list[str], is_safe: bool = F
 
 
 if __name__ == "__main__":
-    # With the command that started this: a preflight that is killed leaves nothing running.
-    confinement.end_with_parent()
     main(sys.argv[1], sys.argv[2:])

@@ -1,8 +1,8 @@
-"""Have the kernel hold this process: it changes no file, starts no process, reaches nobody, until it ends (Linux).
+"""Have the kernel hold this process: it changes no file, reaches nobody and starts no process, until it ends (Linux).
 
 Landlock holds files, https://docs.kernel.org/userspace-api/landlock.html; seccomp holds the rest. Neither can be
 undone, and both hold for every thread and library of the process, whatever language it is written in.
-Like ``child.py``, which imports it, it runs in the command's interpreter, where this package may not be installed.
+It imports the standard library alone, and is also loaded by its file where this package may not be installed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ _FILTER, _CLONE_THREAD = 2, 0x10000
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # in struct seccomp_data
+_SET_FILTER, _LISTENS, _SECCOMP = 1, 1 << 3, (317, 277)
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 # System calls by what the caller is told, with their numbers on x86_64 and aarch64; None where there is none.
 _Numbers = tuple[int | None, int | None]
+_STARTS: dict[str, _Numbers] = {"fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281)}
 _REFUSED: dict[str, _Numbers] = {
-    **{"fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281)},
     **{"connect": (42, 203), "listen": (50, 201), "sendmsg": (46, 211), "sendmmsg": (307, 269)},
     **{"rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424)},
     **{"ptrace": (101, 117), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438), "setpriority": (141, 140)},
@@ -66,11 +67,12 @@ _OF_ONE_PROCESS: dict[str, _Numbers] = {"kill": (62, 129), "tkill": (200, 130), 
 _PRLIMIT = (302, 261)
 
 
-def confine(folder: str) -> list[str]:
+def confine(folder: str, *, starts: bool = False) -> list[str]:
     """Confine this process to a folder until it ends; return in words what the kernel here cannot hold.
 
     Args:
         folder: The one place where files may be made, changed and removed.
+        starts: Whether it may start processes, which are held as it is.
     """
     if sys.platform != "linux":
         return ["files, processes and network: this isn't Linux"]
@@ -79,19 +81,21 @@ def confine(folder: str) -> list[str]:
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))):
         return [f"files, processes and network: {os.strerror(ctypes.get_errno())}"]
     left = []
+    abi = 0
     try:
-        _hold_files(libc, folder)
+        abi = _hold_files(libc, folder)
     except OSError as error:
         left.append(f"files: {error.strerror or error}")
     try:
-        _hold_calls(libc)
+        # From ABI 6 on Landlock keeps signals among the processes that this one starts.
+        install_filter(libc, list(_program(platform.machine(), starts, signals=starts and abi >= 6)))
     except OSError as error:
         left.append(f"processes and network: {error.strerror or error}")
     return left
 
 
-def _hold_files(libc: ctypes.CDLL, folder: str) -> None:
-    """Let files be changed in one folder only.
+def _hold_files(libc: ctypes.CDLL, folder: str) -> int:
+    """Let files be changed in one folder only; return Landlock's ABI.
 
     Raises:
         OSError: The kernel has no Landlock that can hold it.
@@ -123,52 +127,74 @@ def _hold_files(libc: ctypes.CDLL, folder: str) -> None:
         os.close(place)
     call(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0))
     os.close(rules)
+    return abi
 
 
-def _hold_calls(libc: ctypes.CDLL) -> None:
-    """Refuse system calls that start a process, reach another one or change more than this process.
+def column_of(machine: str) -> int:
+    """Return the column of a processor's numbers in the tables of system calls.
 
     Raises:
-        OSError: The kernel has no seccomp, or the processor's calls aren't known here.
+        OSError: They aren't known here.
     """
-    machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"seccomp: system calls of {machine} aren't known here")
-    steps = list(_program(machine))
+    return [*_ARCHITECTURES].index(machine)
+
+
+def install_filter(libc: ctypes.CDLL, steps: list[tuple[int, int, int, int]], *, listens: bool = False) -> int:
+    """Have seccomp look at each system call; return the descriptor on which it asks about calls, if it ``listens``.
+
+    Raises:
+        OSError: The kernel has no seccomp, or none that asks.
+    """
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-    program = struct.pack("HP", len(steps), ctypes.addressof(code))
-    if libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_FILTER), ctypes.c_char_p(program), *map(ctypes.c_ulong, (0, 0))):
+    program = ctypes.c_char_p(struct.pack("HP", len(steps), ctypes.addressof(code)))
+    if listens:
+        number = _SECCOMP[column_of(platform.machine())]
+        done = int(libc.syscall(ctypes.c_long(number), ctypes.c_uint(_SET_FILTER), ctypes.c_uint(_LISTENS), program))
+    else:
+        done = libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_FILTER), program, *map(ctypes.c_ulong, (0, 0)))
+    if done < 0:
         raise OSError(ctypes.get_errno(), f"seccomp: {os.strerror(ctypes.get_errno())}")
+    return done
 
 
-def _program(machine: str) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the filter's steps: operation, steps to skip if it holds and if not, operand."""
-    column = [*_ARCHITECTURES].index(machine)
-    refuse, allow = (_RETURN, 0, 0, _ERRNO | errno.EPERM), (_RETURN, 0, 0, _ALLOW)
+def begin_program(machine: str) -> Iterator[tuple[int, int, int, int]]:
+    """Yield a filter's first steps, after which the number of the call is loaded."""
+    refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
     yield from ((_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, _ARCHITECTURES[machine]), refuse)
     yield (_LOAD, 0, 0, _NUMBER)
     if machine == "x86_64":  # the calls of x32 have numbers of their own
         yield from ((_AT_LEAST, 0, 1, 0x40000000), refuse)
-    for calls, code in ((_REFUSED, errno.EPERM), (_UNKNOWN, errno.ENOSYS), (_WITHOUT_EFFECT, 0)):
+
+
+def _program(machine: str, starts: bool, signals: bool) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the filter's steps: operation, steps to skip if it holds and if not, operand."""
+    column = column_of(machine)
+    refuse, allow = (_RETURN, 0, 0, _ERRNO | errno.EPERM), (_RETURN, 0, 0, _ALLOW)
+    yield from begin_program(machine)
+    refused = _REFUSED if starts else _STARTS | _REFUSED
+    for calls, code in ((refused, errno.EPERM), (_UNKNOWN, errno.ENOSYS), (_WITHOUT_EFFECT, 0)):
         for numbers in calls.values():
             if (number := numbers[column]) is not None:
                 yield from ((_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | code))
-    # A thread is a clone too. An address makes sendto reach whom it wants.
-    yield from ((_EQUAL, 0, 4, _CLONE[column]), _load(0), (_ANY_BIT, 1, 0, _CLONE_THREAD), refuse, allow)
+    if not starts:  # a thread is a clone too
+        yield from ((_EQUAL, 0, 4, _CLONE[column]), load(0), (_ANY_BIT, 1, 0, _CLONE_THREAD), refuse, allow)
+    # An address makes sendto reach whom it wants.
     yield from (
         (_EQUAL, 0, 6, _SENDTO[column]),
-        _load(4),
+        load(4),
         (_EQUAL, 0, 2, 0),
-        _load(4, 4),
+        load(4, 4),
         (_EQUAL, 1, 0, 0),
         refuse,
         allow,
     )
-    for numbers in _OF_ONE_PROCESS.values():
-        yield from ((_EQUAL, 0, 4, numbers[column] or 0), _load(0), (_EQUAL, 1, 0, os.getpid()), refuse, allow)
+    for numbers in () if signals else _OF_ONE_PROCESS.values():
+        yield from ((_EQUAL, 0, 4, numbers[column] or 0), load(0), (_EQUAL, 1, 0, os.getpid()), refuse, allow)
     yield from (
         (_EQUAL, 0, 5, _PRLIMIT[column]),
-        _load(0),
+        load(0),
         (_EQUAL, 2, 0, 0),
         (_EQUAL, 1, 0, os.getpid()),
         refuse,
@@ -177,7 +203,7 @@ def _program(machine: str) -> Iterator[tuple[int, int, int, int]]:
     yield allow
 
 
-def _load(argument: int, offset: int = 0) -> tuple[int, int, int, int]:
+def load(argument: int, offset: int = 0) -> tuple[int, int, int, int]:
     """Return the step that loads half of a call's argument, on machines that store the low half first."""
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * argument + offset)
 
