@@ -1,0 +1,92 @@
+"""The value and the limit that a table shows of each property of a rehearsal's steps."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from pytest_rlregress.commands.rehearse import properties
+from pytest_rlregress.commands.rehearse.record import RehearsalRecord
+
+Measure = Callable[[RehearsalRecord], float | None]
+
+
+def _largest(name: str) -> Measure:
+    return lambda record: getattr(record, name)
+
+
+#: The number of a step, the larger the worse; its unit; the limit.
+NUMBERS: dict[str, tuple[Measure, str, str]] = {
+    "rewards used": (_largest("reward_difference"), "", "≤ 1e-05"),
+    "agreement": (_largest("gap"), " nats", ""),
+    "ratio": (_largest("ratio_difference"), " nats", f"≤ {properties.SAME:.0e}"),
+    "reference": (_largest("reference_difference"), " nats", f"≤ {properties.SAME:.0e}"),
+    "second pass": (_largest("second_pass"), " nats", f"≤ {properties.SAME:.0e}"),
+    "micro batches": (_largest("split_difference"), " of it", f"≤ {properties.SAME_GRADIENT:.0e}"),
+    "masked tokens": (_largest("masked_difference"), " of it", f"≤ {properties.SAME_GRADIENT:.0e}"),
+    "direction": (lambda record: None if record.direction is None else 1 - record.direction, " from 1", "≤ 1e-03"),
+    "loss": (
+        lambda record: None if record.expected_loss is None else abs((record.loss or 0) - record.expected_loss),
+        " off",
+        "≤ 1e-04",
+    ),
+}
+
+
+def describe(name: str, records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    """Return the worst value of a property over the steps in which it was seen, and its limit."""
+    seen = [record for record in records if name not in record.not_seen]
+    if not seen:
+        return "", ""
+    if name in NUMBERS:
+        measure, unit, limit = NUMBERS[name]
+        values = [value for value in map(measure, seen) if value is not None]
+        if name == "agreement":
+            limit = f"≤ {properties.FLOORS * max((record.floor or 0.0) for record in seen):.1e}"
+        return (f"{max(values):.1e}{unit}" if values else ""), limit
+    return _COUNTS.get(name, lambda records: ("", ""))(seen)
+
+
+def _count_groups(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    size = records[0].group_size or 1
+    return f"{sum(len(record.group_rows or ()) for record in records) // size} groups of {size}", "one prompt each"
+
+
+def _count_completions(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    count = sum(len(record.completions or ()) for record in records)
+    return f"{count}, {sum(record.ended_early for record in records)} ended early", "end once"
+
+
+def _count_trained(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    lengths = [length for record in records for length in record.lengths or ()]
+    return f"{min(lengths, default=0)} to {max(lengths, default=0)} in a row", "≥ 1"
+
+
+def _count_spread(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    own = [record.own_rewards or record.rewards or () for record in records]
+    groups = [group for one in own for group in one]
+    return f"{sum(len(set(group)) > 1 for group in groups)} of {len(groups)} groups", "≥ 1"
+
+
+def _count_norms(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    norms = [record.grad_norm or 0.0 for record in records]
+    return f"norm {min(norms):.3g} to {max(norms):.3g}", "> 0, as the closed form"
+
+
+def _count_moved(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    return f"{statistics.fmean(record.update_difference or 0.0 for record in records):.1e} nats a token", "all weights"
+
+
+def _count_synced(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    return f"{len(records)} times, all tensors", "equal"
+
+
+_COUNTS: dict[str, Callable[[Sequence[RehearsalRecord]], tuple[str, str]]] = {
+    "groups": _count_groups,
+    "completions": _count_completions,
+    "trained tokens": _count_trained,
+    "spread of rewards": _count_spread,
+    "gradient": _count_norms,
+    "update": _count_moved,
+    "sync": _count_synced,
+}

@@ -1,0 +1,158 @@
+"""Start a command so that its processes are rehearsed, wait for it, and leave nothing of it behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest_rlregress
+from pytest_rlregress.commands.rehearse import events, hook
+from pytest_rlregress.util.processes import become_subreaper, descendants, end_with_parent
+
+LOG = "command.log"
+#: Variables of a rehearsed command: the engine in the trainer's process, and nothing sent to a tracker.
+VARIABLES = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "WANDB_MODE": "disabled",
+    "TRACKIO_MODE": "disabled",
+    "MLFLOW_TRACKING_URI": "",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_NUM_THREADS": "1",
+    "ACCELERATE_MIXED_PRECISION": "no",
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended.
+
+    Attributes:
+        code: Its exit code, -N for signal N; None if nothing happened in it for too long.
+        seconds: From its start to its end.
+        memory: The most that its processes held together, in bytes.
+        left: Command lines of processes that were still there, which were ended.
+    """
+
+    code: int | None
+    seconds: float
+    memory: int
+    left: int
+
+
+def make_environment(folder: Path, steps: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return a command's environment with the hook first on its path."""
+    entry = folder / "entry"
+    entry.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(hook.__file__, entry / "sitecustomize.py")
+    before = environ.get("PYTHONPATH")
+    found = {
+        **environ,
+        **VARIABLES,
+        "WANDB_DIR": str(folder),
+        "PYTHONPATH": f"{entry}{os.pathsep}{before}" if before else str(entry),
+        "RLREGRESS_PACKAGE": str(Path(pytest_rlregress.__file__).parent),
+        events.FOLDER_VARIABLE: str(folder),
+        events.STEPS_VARIABLE: str(steps),
+    }
+    found.pop("VLLM_CPU_KVCACHE_SPACE", None)
+    return found
+
+
+def run(
+    command: Sequence[str], folder: Path, steps: int, patience: float, say: Callable[[str], None] = lambda line: None
+) -> Ran:
+    """Run a command to its end, its output into the folder's log.
+
+    Args:
+        command: The user's words; the first is found.
+        folder: Of the rehearsal; exists.
+        steps: Optimizer steps.
+        patience: Seconds without output or event after which it is ended.
+        say: Is told what happens, a line each.
+    """
+    begun, memory = time.monotonic(), 0
+    become_subreaper()
+    log = folder / LOG
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            list(command),
+            env=make_environment(folder, steps, os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=partial(end_with_parent, signal.SIGKILL, os.getpid()),
+        )
+    code: int | None = None
+    told, seen, since = 0, -1, time.monotonic()
+    try:
+        while True:
+            try:
+                code = process.wait(1.0)
+                break
+            except subprocess.TimeoutExpired:
+                pass
+            memory = max(memory, _sum_memory(process.pid))
+            size = sum(file.stat().st_size for file in (log, folder / events.FILE) if file.exists())
+            if size != seen:
+                seen, since = size, time.monotonic()
+            steps_done = [event for event in events.read(folder) if event["kind"] == "step"]
+            for event in steps_done[told:]:
+                say(f"step {event['record']['number']} recorded after {time.monotonic() - begun:.0f} s")
+            told = len(steps_done)
+            if time.monotonic() - since > patience:
+                break
+    finally:
+        left = _end_all(process)
+    return Ran(code, time.monotonic() - begun, memory, left)
+
+
+def _sum_memory(pid: int) -> int:
+    import psutil
+
+    total = 0
+    for one in [pid, *(child.pid for child in descendants(pid))]:
+        try:
+            total += psutil.Process(one).memory_info().rss
+        except psutil.Error:
+            continue
+    return total
+
+
+def _end_all(process: subprocess.Popen[bytes]) -> int:
+    """End what is left of a command: its session, and orphans of it; return how many processes those were."""
+    left = {one.pid for one in descendants(process.pid)}
+    left |= {one.pid for one in descendants(os.getpid()) if _session_of(one.pid) == process.pid} - {process.pid}
+    for pid in [*left, *([process.pid] if process.poll() is None else [])]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue
+    process.wait()
+    return len(left)
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+def find_missing(command: Sequence[str]) -> str:
+    """Return why a command can't be started; "" if it can."""
+    if shutil.which(command[0]) is None:
+        return f"there is no program {command[0]!r}"
+    if sys.platform != "linux":
+        return "a command is rehearsed on Linux only"
+    return ""
