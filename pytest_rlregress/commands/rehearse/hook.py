@@ -55,7 +55,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
             ways_in = importlib.import_module(f"{PACKAGE}.commands.rehearse.ways_in")
             getattr(ways_in, WATCHED[fullname])(module)
 
-        spec.loader.exec_module = execute_and_enter
+        spec.loader.exec_module = execute_and_enter  # type: ignore[method-assign]
         return spec
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_rlregress.commands.rehearse import judge_reward, measures
-from pytest_rlregress.commands.rehearse.rows import FINDING, OK, STUBBED, UNCHECKED, Row
 from pytest_rlregress.commands.rehearse.record import RehearsalRecord, from_plain
+from pytest_rlregress.commands.rehearse.rows import FINDING, OK, STUBBED, UNCHECKED, Row
 from pytest_rlregress.fixtures.step_record import find_complaints
 from pytest_rlregress.util.coverage import Coverage, Result, Unchecked
 
@@ -104,6 +104,11 @@ def _judge_event(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) 
     kind = event["kind"]
     if kind == "refused":
         yield Row("configuration", "", "", FINDING, f"TRL refuses it as it is written: {event['text']}")
+    elif kind == "failed" and not event["ours"]:
+        place = event["places"][-1] if event["places"] else "its trainer"
+        yield Row(
+            "training", event["when"], "to its end", FINDING, f"it ends {event['when']}, at {place}: {event['text']}"
+        )
     elif kind == "prompts":
         yield from _judge_prompts(event, events)
     elif kind == "reward":

@@ -44,7 +44,7 @@ def describe(name: str, records: Sequence[RehearsalRecord]) -> tuple[str, str]:
         if name == "agreement":
             limit = f"≤ {properties.FLOORS * max((record.floor or 0.0) for record in seen):.1e}"
         return (f"{max(values):.1e}{unit}" if values else ""), limit
-    return _COUNTS.get(name, lambda records: ("", ""))(seen)
+    return _COUNTS[name](seen) if name in _COUNTS else ("", "")
 
 
 def _count_groups(records: Sequence[RehearsalRecord]) -> tuple[str, str]:

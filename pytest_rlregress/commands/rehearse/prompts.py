@@ -37,7 +37,8 @@ def look_at(trainer: Any, dataset: Any) -> None:
     if not hasattr(dataset, "select") or "prompt" not in dataset.column_names:
         events.write("prompts", rows=0, why="the data is a stream, or an environment gives the prompts")
         return
-    begun, lengths = time.monotonic(), []
+    begun = time.monotonic()
+    lengths: list[int] = []
     few = dataset.select(range(min(len(dataset), ROWS)))
     first = few[0]["prompt"]
     for start in range(0, len(few), 256):

@@ -100,14 +100,15 @@ def _refuse(why: str) -> int:
 def _report(options: argparse.Namespace, folder: Path, ran: Ran) -> int:
     found = list(events.read(folder))
     judged, title = judge(found), shlex.join(options.behind)
-    failed = next((one for one in found if one["kind"] == "failed"), None)
+    failed = next((one for one in found if one["kind"] == "failed" and one["ours"]), None)
     lines, code = [], judged.result.exit_code
     trained = any(one["kind"] == "trained" for one in found)
     if ran.code is None:
         lines.append(f"the command said nothing for {options.patience:.0f} seconds and was ended")
     elif failed:
-        place = failed["places"][-1] if failed["places"] else "its trainer"
-        lines.append(f"the command's own error, at {place}: {failed['text']}")
+        lines.append(f"an error of the rehearsal itself: {failed['text']}")
+    elif ran.code and any(row.check in ("training", "configuration") for row in judged.findings):
+        pass  # it is said there
     elif ran.code and not trained:
         last = _last_lines(folder / LOG)
         lines.append(f"the command ended with exit code {ran.code} before it trained: {last}")

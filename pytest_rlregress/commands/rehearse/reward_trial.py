@@ -32,13 +32,22 @@ FORMS = {
     "marked": "I count.\n#### {}",
 }
 LONG = 10_000
+#: Rows that are looked at, at most.
+ROWS = 50_000
 #: Seconds that one call may take.
 LIMIT = 20.0
 ALIKE = 10
 
 
-def run(functions: Any, dataset: Any, generations: int) -> None:
-    """Try each reward function on the first row of the data, and write what it gave."""
+def run(functions: Any, dataset: Any, generations: int, whole: Any = None) -> None:
+    """Try each reward function on the first row of the data, and on one with an empty column; write what it gave.
+
+    Args:
+        functions: One or several.
+        dataset: The rehearsal's rows.
+        generations: Completions of a prompt.
+        whole: All rows of the user.
+    """
     several = functions if isinstance(functions, list) else [functions]
     row = next(iter(dataset), None) if dataset is not None else None
     for function in several:
@@ -52,8 +61,21 @@ def run(functions: Any, dataset: Any, generations: int) -> None:
         else:
             gold = next((key for key in GOLD if isinstance(row.get(key), (str, int, float))), None)
             known = gold is not None and gold in inspect.signature(function).parameters
-            trials = _try_in_a_process(function, dict(row), gold, generations)
+            odd = find_odd_row(whole)
+            trials = _try_in_a_process(function, dict(row), gold, generations, odd)
             events.write("reward", name=name, gold=gold, uses_gold=known, rows=generations, trials=trials)
+
+
+def find_odd_row(dataset: Any) -> tuple[int, dict[str, Any]] | None:
+    """Return the first row that has nothing in a column, with its number; None if there is no such row."""
+    if not hasattr(dataset, "select"):
+        return None
+    for name in dataset.column_names:
+        column = dataset[:ROWS][name]
+        empty = next((at for at, value in enumerate(column) if value is None), None)
+        if empty is not None:
+            return empty, dict(dataset[empty])
+    return None
 
 
 def make_cases(gold: Any) -> dict[str, list[str]]:
@@ -97,19 +119,23 @@ def _call(function: Any, row: Mapping[str, Any], texts: list[str]) -> Any:
         log_metric=lambda *_: None,
         **columns,
     )
-    return asyncio.run(given) if inspect.isawaitable(given) else given
+    return asyncio.run(given) if inspect.iscoroutine(given) else given
 
 
-def _try_all(function: Any, row: Mapping[str, Any], gold: str | None, generations: int) -> Iterator[dict[str, Any]]:
+def _try_all(
+    function: Any, row: Mapping[str, Any], gold: str | None, generations: int, odd: Any = None
+) -> Iterator[dict[str, Any]]:
     """Yield each trial twice: as it begins, and with what came of it."""
     cases = make_cases(row[gold] if gold else None)
+    odd_row = [(f"of row {odd[0]}, which has nothing in a column", ["1"], odd[1])] if odd else []
     several = cases.get("right", ["a b c"])[:1] * generations
-    calls = [*cases.items(), (f"{generations} completions", several), *[("alike", several[:1])] * ALIKE]
-    for name, texts in calls:
+    alike = [("alike", several[:1])] * ALIKE
+    calls = [(name, texts, row) for name, texts in (*cases.items(), (f"{generations} completions", several), *alike)]
+    for name, texts, columns in [*calls, *odd_row]:
         yield {"case": name}
         begun = time.monotonic()
         try:
-            given = _call(function, row, texts)
+            given = _call(function, columns, texts)
             found: dict[str, Any] = {"values": _describe(given), "asked": len(texts)}
         except Exception as error:
             found = {"error": f"{type(error).__name__}: {error}"}
@@ -133,14 +159,14 @@ def _to_number(one: Any) -> Any:
 
 
 def _try_in_a_process(
-    function: Any, row: Mapping[str, Any], gold: str | None, generations: int
+    function: Any, row: Mapping[str, Any], gold: str | None, generations: int, odd: Any = None
 ) -> list[dict[str, Any]]:
     """Run the trials in a forked process; the one that takes too long is the last, with no outcome."""
     with tempfile.NamedTemporaryFile("r", dir=events.folder(), suffix=".trials") as file:
         child = os.fork()
         if not child:
             with suppress(BaseException), open(file.name, "a", encoding="utf-8") as written:
-                for trial in _try_all(function, row, gold, generations):
+                for trial in _try_all(function, row, gold, generations, odd):
                     print(json.dumps(trial), file=written, flush=True)
             os._exit(0)
         path, seen, since = Path(file.name), 0, time.monotonic()

@@ -19,9 +19,14 @@ def prepare(given: dict[str, Any]) -> Any:
 
     The reward functions are tried here, before an engine runs in this process.
     """
-    config = given.get("args")
+    from trl import GRPOConfig
+
     if isinstance(given.get("model"), str):
-        given["model"] = small_model.find(given["model"])
+        name = given["model"]
+        given["model"] = small_model.find(name)
+        if given.get("args") is None:  # as TRL does
+            given["args"] = GRPOConfig(f"{name.rpartition('/')[2]}-GRPO")
+    config = given.get("args")
     if given.get("quantization_config") is not None:
         given["quantization_config"] = None
         events.note_unrehearsed("quantized weights", "they need a GPU")
@@ -36,7 +41,7 @@ def prepare(given: dict[str, Any]) -> Any:
     evaluated = given.get("eval_dataset")
     if evaluated is not None and hasattr(evaluated, "select"):
         given["eval_dataset"] = evaluated.select(range(min(len(evaluated), 2)))
-    reward_trial.run(given.get("reward_funcs"), given.get("train_dataset"), config.num_generations)
+    reward_trial.run(given.get("reward_funcs"), given.get("train_dataset"), config.num_generations, whole)
     return whole
 
 
@@ -95,22 +100,26 @@ def train(trainer: Any, train_as_released: Callable[..., Any]) -> Any:
     return result
 
 
+def find_place(folder: Any) -> Any:
+    """Return a folder to save in: the one that a script names if it is in the rehearsal's, else one in that."""
+    inside = events.folder().resolve()
+    asked = Path(folder or inside).resolve()
+    if inside in (asked, *asked.parents):
+        return folder
+    target = inside / "saved" / asked.name
+    events.note_change(f"saved to {folder}", str(asked), str(target), "your folder stays as it is")
+    return str(target)
+
+
 def _keep_saves_inside() -> None:
     """Have models and tokenizers that a script saves by itself be saved in the rehearsal's folder."""
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    inside = events.folder().resolve()
 
     def redirect(owner: Any) -> None:
         save = owner.save_pretrained
 
         def save_inside(self: Any, save_directory: Any, *arguments: Any, **named: Any) -> Any:
-            folder = Path(save_directory).resolve()
-            if inside not in (folder, *folder.parents):
-                target = inside / "saved" / folder.name
-                events.note_change(f"saved to {save_directory}", str(folder), str(target), "your folder stays as it is")
-                folder = target
-            return save(self, folder, *arguments, **named)
+            return save(self, find_place(save_directory), *arguments, **named)
 
         owner.save_pretrained = save_inside
 

@@ -168,14 +168,21 @@ def enter_trainer(module: Any) -> None:
             own = str(Path(__file__).parents[2])
             events.write(
                 "failed",
+                when=f"in step {self.state.global_step + 1}",
                 text=f"{type(error).__name__}: {error}",
                 places=[f"{one.filename}:{one.lineno}" for one in frames if not one.filename.startswith(own)],
-                ours=frames[-1].filename.startswith(own),
+                ours=frames[-1].filename.startswith(f"{own}{os.sep}"),
                 trace="".join(traceback.format_exception(error)),
             )
             raise
 
-    cls.__init__, cls.train = make_small, train_watched
+    save = cls.save_model
+
+    @functools.wraps(save)
+    def save_inside(self: Any, output_dir: Any = None, *arguments: Any, **named: Any) -> Any:
+        return save(self, trainer.find_place(output_dir), *arguments, **named)
+
+    cls.__init__, cls.train, cls.save_model = make_small, train_watched, save_inside
     cls.push_to_hub = lambda self, *_, **__: events.note_unrehearsed("pushing to the hub", "nothing is sent anywhere")
 
 
