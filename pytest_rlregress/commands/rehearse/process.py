@@ -20,6 +20,7 @@ from pytest_rlregress.util.processes import become_subreaper, descendants, end_w
 LOG = "command.log"
 #: Variables of a rehearsed command: the engine in the trainer's process, and nothing sent to a tracker.
 VARIABLES = {
+    "CUDA_VISIBLE_DEVICES": "",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_HOST_IP": "127.0.0.1",

@@ -10,23 +10,27 @@ from pytest_rlregress.commands.rehearse import events
 #: Rows that are looked at, at most, and the seconds that it may take.
 ROWS, SECONDS = 50_000, 60.0
 #: A longer prompt isn't taken into the rehearsal, in characters.
-LONGEST = 6000
+LONGEST = 3000
 
 
 def select_rows(dataset: Any, wanted: int) -> Any:
-    """Return the first rows of a data set, and the longest of all in place of the last of them."""
+    """Return the first rows of a data set that aren't too long, the last of them replaced by the longest of all."""
     if not hasattr(dataset, "select"):
         events.note_change("rows", "a stream", f"its first {wanted}", "seconds instead of hours")
         return dataset.take(wanted)
-    if len(dataset) <= wanted:
-        return dataset
-    rows = [*range(wanted)]
-    if "prompt" in dataset.column_names:
-        lengths = [len(str(prompt)) for prompt in dataset[:ROWS]["prompt"]]
-        longest = max(range(len(lengths)), key=lengths.__getitem__)
-        if longest >= wanted and lengths[longest] <= LONGEST:
-            rows[-1] = longest
-    events.note_change("rows", len(dataset), f"{wanted}: the first, and the longest", "seconds instead of hours")
+    if "prompt" not in dataset.column_names:
+        return dataset.select(range(min(len(dataset), wanted)))
+    lengths = [len(str(prompt)) for prompt in dataset[:ROWS]["prompt"]]
+    short = [row for row, length in enumerate(lengths) if length <= LONGEST]
+    if not short:
+        return dataset.select([min(range(len(lengths)), key=lengths.__getitem__)])
+    rows = short[:wanted]
+    longest = max(short, key=lengths.__getitem__)
+    if longest not in rows:
+        rows[-1] = longest
+    if len(rows) < len(dataset):
+        said = f"{len(rows)}: the first, and the longest of at most {LONGEST} characters, row {longest}"
+        events.note_change("rows", len(dataset), said, "seconds instead of hours")
     return dataset.select(rows)
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from pytest_rlregress.agreement.explanation import name_tensors
 from pytest_rlregress.fixtures import step_properties
 from pytest_rlregress.fixtures.step_properties import CLOSED_FORM, Property, advantage_slack, pair_rows
 
@@ -78,6 +79,12 @@ def advantages_are_the_rewards(record: Any, tolerance: float, compared: str) -> 
     for (ids, right), (_, advantage) in pair_rows(record, record.wanted, record.advantages):
         if abs(advantage - right) > advantage_slack(abs(right), record.epsilon):
             yield f"the advantage of completion {list(ids)} is {advantage:.4g}, its group's rewards make {right:.4g}"
+
+
+def engine_has_the_weights(record: Any, tolerance: float, compared: str) -> Iterator[str]:
+    """Complain of an engine that samples with other weights than the trainer's."""
+    if record.stale:
+        yield f"the engine samples with other weights than the trainer's: {name_tensors(record.stale)}"
 
 
 def engine_agrees(record: Any, tolerance: float, compared: str) -> Iterator[str]:
@@ -175,7 +182,7 @@ PROPERTIES: dict[str, tuple[tuple[str, ...], Property]] = {
     "rewards given": ((), rewards_are_numbers),
     "spread of rewards": _STEP["reward differences"],
     "advantages": (("completions", "wanted", "trained_tokens", "advantages", "epsilon"), advantages_are_the_rewards),
-    "sync": _STEP["sync"],
+    "sync": (("stale",), engine_has_the_weights),
     "agreement": (("gap", "floor"), engine_agrees),
     "ratio": (("ratio_difference",), ratio_is_one),
     "reference": (("reference_difference",), reference_is_the_start),

