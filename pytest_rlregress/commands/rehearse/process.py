@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -98,11 +99,9 @@ def run(
     told, seen, since = 0, -1, time.monotonic()
     try:
         while True:
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 code = process.wait(1.0)
                 break
-            except subprocess.TimeoutExpired:
-                pass
             memory = max(memory, _sum_memory(process.pid))
             size = sum(file.stat().st_size for file in (log, folder / events.FILE) if file.exists())
             if size != seen:
@@ -123,10 +122,8 @@ def _sum_memory(pid: int) -> int:
 
     total = 0
     for one in [pid, *(child.pid for child in descendants(pid))]:
-        try:
+        with suppress(psutil.Error):
             total += psutil.Process(one).memory_info().rss
-        except psutil.Error:
-            continue
     return total
 
 
@@ -135,11 +132,12 @@ def _end_all(process: subprocess.Popen[bytes]) -> int:
     left = {one.pid for one in descendants(process.pid)}
     left |= {one.pid for one in descendants(os.getpid()) if _session_of(one.pid) == process.pid} - {process.pid}
     for pid in [*left, *([process.pid] if process.poll() is None else [])]:
-        try:
+        with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-        except OSError:
-            continue
     process.wait()
+    for pid in left:  # their parents are gone: they are this process' children now
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
     return len(left)
 
 
