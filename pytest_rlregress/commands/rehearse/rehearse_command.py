@@ -8,14 +8,14 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.commands.rehearse import events, process, show
-from pytest_rlregress.commands.rehearse.judge import judge
-from pytest_rlregress.commands.rehearse.process import LOG, Ran
 from pytest_rlregress.util.coverage import Result
 from pytest_rlregress.util.text import strip_escapes, wrapped
 from pytest_rlregress.util.units import GIB, format_duration
+
+if TYPE_CHECKING:
+    from pytest_rlregress.commands.rehearse.process import Ran
 
 #: What stands behind -- is a command of its own.
 TAKES_A_COMMAND = True
@@ -71,6 +71,8 @@ def _count_steps(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Rehearse the command and print what was found; returns the exit code."""
+    from pytest_rlregress.commands.rehearse import process
+
     command = options.behind
     if not command:
         return _refuse("no command: write rlregress rehearse -- trl grpo --config grpo.yaml")
@@ -98,6 +100,10 @@ def _refuse(why: str) -> int:
 
 
 def _report(options: argparse.Namespace, folder: Path, ran: Ran) -> int:
+    from pytest_rlregress.commands.rehearse import events, show
+    from pytest_rlregress.commands.rehearse.judge import judge
+    from pytest_rlregress.commands.rehearse.process import LOG
+
     found = list(events.read(folder))
     judged, title = judge(found), shlex.join(options.behind)
     failed = next((one for one in found if one["kind"] == "failed" and one["ours"]), None)
