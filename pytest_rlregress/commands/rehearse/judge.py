@@ -151,16 +151,17 @@ def _judge_prompts(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
 
 
 def _judge_saved(event: Mapping[str, Any]) -> Row:
-    if event["folder"] is None:
-        return Row("checkpoint", "", "", UNCHECKED, event["why"])
-    value = f"{event['folder']}, {event['compared']} tensors"
+    check, folder = event["what"], event["folder"]
+    if folder is None:
+        return Row(check, "", "", UNCHECKED, event["why"])
+    value = f"{folder}, {event['compared']} tensors"
     for name, said in (("differ", "aren't the trained ones"), ("missing", "aren't in it")):
         if event[name]:
-            why = f"{len(event[name])} tensors of {event['folder']} {said}, the first is {event[name][0]}"
-            return Row("checkpoint", value, "all equal", FINDING, why)
+            why = f"{len(event[name])} tensors of {folder} {said}, the first is {event[name][0]}"
+            return Row(check, value, "all equal", FINDING, why)
     if not event["compared"]:
-        return Row("checkpoint", value, "all equal", FINDING, f"{event['folder']} has none of the trained tensors")
-    return Row("checkpoint", value, "all equal", OK)
+        return Row(check, value, "all equal", FINDING, f"{folder} has none of the trained tensors")
+    return Row(check, value, "all equal", OK)
 
 
 def _judge_resumed(event: Mapping[str, Any]) -> Row:

@@ -32,6 +32,31 @@ VARIABLES = {
     "OMP_NUM_THREADS": "1",
     "ACCELERATE_MIXED_PRECISION": "no",
 }
+#: What a shell script isn't let do: it is written down, and taken as done.
+LEFT_OUT = (
+    *(
+        "pip",
+        "pip3",
+        "uv",
+        "conda",
+        "apt",
+        "apt-get",
+        "rm",
+        "mv",
+        "git",
+        "wget",
+        "curl",
+        "aws",
+        "gsutil",
+        "rsync",
+        "scp",
+    ),
+    *("ssh", "sbatch", "srun", "ray", "docker", "hf", "huggingface-cli", "wandb", "kill", "pkill", "killall", "sudo"),
+)
+_SHELLS = ("bash", "sh", "dash", "zsh")
+_STAND_IN = """#!/bin/sh
+printf '%s\\n' "${0##*/} $*" >> "$RLREGRESS_REHEARSAL/left-out"
+"""
 
 
 @dataclass(frozen=True)
@@ -51,8 +76,11 @@ class Ran:
     left: int
 
 
-def make_environment(folder: Path, steps: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return a command's environment with the hook first on its path."""
+def make_environment(folder: Path, steps: int, environ: Mapping[str, str], is_shell: bool = False) -> dict[str, str]:
+    """Return a command's environment with the hook first on its path.
+
+    A shell's ``PATH`` begins with stand-ins for what would change something.
+    """
     entry = folder / "entry"
     entry.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(hook.__file__, entry / "sitecustomize.py")
@@ -67,7 +95,20 @@ def make_environment(folder: Path, steps: int, environ: Mapping[str, str]) -> di
         events.STEPS_VARIABLE: str(steps),
     }
     found.pop("VLLM_CPU_KVCACHE_SPACE", None)
+    if is_shell:
+        programs = folder / "programs"
+        programs.mkdir(exist_ok=True)
+        for name in LEFT_OUT:
+            (programs / name).write_text(_STAND_IN, encoding="utf-8")
+            (programs / name).chmod(0o755)
+        found["PATH"] = f"{programs}{os.pathsep}{environ.get('PATH', os.defpath)}"
     return found
+
+
+def read_left_out(folder: Path) -> list[str]:
+    """Return the commands that a shell script wasn't let start."""
+    file = folder / "left-out"
+    return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
 
 
 def run(
@@ -88,7 +129,7 @@ def run(
     with log.open("wb") as output:
         process = subprocess.Popen(
             list(command),
-            env=make_environment(folder, steps, os.environ),
+            env=make_environment(folder, steps, os.environ, Path(command[0]).name in _SHELLS),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -25,7 +25,8 @@ Run a training command in miniature and watch it: your entry point, configuratio
 template, TRL's own GRPOTrainer and vLLM. What is expensive is made small, and said; your files stay as they are.
 
 A command is "trl grpo …", "accelerate launch train.py …", "torchrun train.py …" or "python train.py …" around TRL's
-GRPOTrainer.
+GRPOTrainer, or "bash run.sh" with one of them; of a script, what would change something (pip, rm, git, sbatch, …) isn't
+run and listed.
 
 exit code:
   0  nothing is found in what was rehearsed
@@ -102,9 +103,11 @@ def _refuse(why: str) -> int:
 def _report(options: argparse.Namespace, folder: Path, ran: Ran) -> int:
     from pytest_rlregress.commands.rehearse import events, show
     from pytest_rlregress.commands.rehearse.judge import judge
-    from pytest_rlregress.commands.rehearse.process import LOG
+    from pytest_rlregress.commands.rehearse.process import LOG, read_left_out
 
     found = list(events.read(folder))
+    why = "a script's command that would change something isn't run"
+    found += [{"kind": "unrehearsed", "what": line, "why": why} for line in read_left_out(folder)]
     judged, title = judge(found), shlex.join(options.behind)
     failed = next((one for one in found if one["kind"] == "failed" and one["ours"]), None)
     lines, code = [], judged.result.exit_code

@@ -18,11 +18,10 @@ def find_checkpoint(trainer: Any) -> Path | None:
     return max(folders, key=lambda one: int(one.name.rpartition("-")[2]), default=None)
 
 
-def check_saved(trainer: Any) -> None:
-    """Write whether the weights of the last checkpoint are the trainer's."""
-    folder = find_checkpoint(trainer)
+def check_saved(trainer: Any, folder: Path | None, what: str) -> None:
+    """Write whether the weights that a folder holds are the trainer's; ``what`` names the check."""
     if folder is None:
-        events.write("saved", folder=None, why="no checkpoint was written")
+        events.write("saved", what=what, folder=None, why="no checkpoint was written")
         return
     from safetensors.torch import load_file
 
@@ -34,7 +33,7 @@ def check_saved(trainer: Any) -> None:
     differ = [name for name in names if not torch.equal(saved[name], own[name].to(saved[name].dtype))]
     tied = {own[name].data_ptr() for name in names}
     missing = [name for name in own if name not in saved and own[name].data_ptr() not in tied]
-    events.write("saved", folder=folder.name, compared=len(names), differ=differ, missing=missing)
+    events.write("saved", what=what, folder=folder.name, compared=len(names), differ=differ, missing=missing)
 
 
 def find_savable(trainer: Any) -> dict[str, torch.Tensor]:

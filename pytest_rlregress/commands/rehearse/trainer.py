@@ -92,10 +92,11 @@ def train(trainer: Any, train_as_released: Callable[..., Any]) -> Any:
     _keep_saves_inside()
     recorder = RehearsalRecorder(trainer)
     recorder.observe()
+    events.write("configuration", values=trainer.args.to_dict())
     begun = time.monotonic()
     result = train_as_released(trainer)
     events.write("trained", steps=trainer.state.global_step, seconds=time.monotonic() - begun)
-    resume.check_saved(trainer)
+    resume.check_saved(trainer, resume.find_checkpoint(trainer), "checkpoint")
     resume.go_on(trainer, train_as_released, recorder)
     return result
 

@@ -146,7 +146,7 @@ def _check_as_written(config: Any, check: Callable[[Any], None], world: int, fou
 
 def enter_trainer(module: Any) -> None:
     """Watch each ``GRPOTrainer``, subclasses too: how it is made, and how it trains."""
-    from pytest_rlregress.commands.rehearse import trainer
+    from pytest_rlregress.commands.rehearse import resume, trainer
 
     cls = module.GRPOTrainer
     make, train = cls.__init__, cls.train
@@ -181,7 +181,11 @@ def enter_trainer(module: Any) -> None:
 
     @functools.wraps(save)
     def save_inside(self: Any, output_dir: Any = None, *arguments: Any, **named: Any) -> Any:
-        return save(self, trainer.find_place(output_dir), *arguments, **named)
+        folder = trainer.find_place(output_dir)
+        result = save(self, folder, *arguments, **named)
+        if not (named.get("_internal_call") or any(one is True for one in arguments)):
+            resume.check_saved(self, Path(folder or self.args.output_dir), "saved model")
+        return result
 
     cls.__init__, cls.train, cls.save_model = make_small, train_watched, save_inside
     cls.push_to_hub = lambda self, *_, **__: events.note_unrehearsed("pushing to the hub", "nothing is sent anywhere")

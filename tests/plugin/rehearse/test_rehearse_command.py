@@ -93,6 +93,15 @@ def test_of_the_packages_beside_this_one_nothing_is_found(rehearse, tmp_path):
     assert "exit code 3" in ended.stdout, ended.stdout
 
 
+def test_a_script_changes_nothing_beside_its_trainer(rehearse, tmp_path):
+    (tmp_path / "kept").write_text("")
+    (tmp_path / "run.sh").write_text("set -e\npip install trl\nrm ../kept\nsbatch job\n")
+    ended = rehearse("--json", "--", "bash", str(tmp_path / "run.sh"))
+    named = [one["what"] for one in json.loads(ended.stdout)["not_rehearsed"]]
+    assert named == ["pip install trl", "rm ../kept", "sbatch job"]
+    assert (tmp_path / "kept").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing_behind(tmp_path, number):
     (tmp_path / "tmp").mkdir()

@@ -20,6 +20,7 @@ PROMPTS = {
     "bos": 0,
     "end": "<|im_start|>assistant\n",
 }
+SAVED = {"kind": "saved", "what": "checkpoint", "folder": "checkpoint-2", "compared": 3, "differ": [], "missing": []}
 SOUND = [make_record(1), make_record(2)]
 
 
@@ -78,9 +79,10 @@ def test_stubbed_rewards_are_told():
         ({"kind": "refused", "text": "ValueError: 3 by 8", "processes": 1}, "configuration", "as it is written"),
         (PROMPTS | {"opened": False}, "answer's turn", "no prompt opens the answer's turn"),
         (PROMPTS | {"bos": 2}, "BOS", "2 BOS tokens"),
-        ({"kind": "saved", "folder": "checkpoint-2", "compared": 3, "differ": ["a"], "missing": []}, "checkpoint", "a"),
-        ({"kind": "saved", "folder": "checkpoint-2", "compared": 3, "differ": [], "missing": ["b"]}, "checkpoint", "b"),
-        ({"kind": "saved", "folder": "checkpoint-2", "compared": 0, "differ": [], "missing": []}, "checkpoint", "none"),
+        (SAVED | {"differ": ["a"]}, "checkpoint", "1 tensors of checkpoint-2 aren't the trained ones"),
+        (SAVED | {"missing": ["b"]}, "checkpoint", "aren't in it, the first is b"),
+        (SAVED | {"compared": 0}, "checkpoint", "none of the trained tensors"),
+        (SAVED | {"what": "saved model", "differ": ["a"]}, "saved model", "aren't the trained ones"),
         ({"kind": "resumed", "steps": 0, "compared": 3, "differ": [], "moments": 3}, "resume", "for no step"),
         (
             {"kind": "resumed", "steps": 1, "compared": 3, "differ": ["a"], "moments": 3},
