@@ -31,6 +31,7 @@ class RehearsalRecord(StepRecord):
         ratio_difference: Largest |new - old log-probability| before the update on these completions.
         reference_difference: The same of the reference model in the first step.
         second_pass: Largest |difference| of two passes of the same batch.
+        dropouts: What drops something in the model while it is trained, with the share.
         split_difference: Of the gradient of a micro batch and that of its two halves, relative to the gradient.
         masked_difference: Of the gradient with other ids where the mask is 0.
         direction: Cosine of the gradient and the closed form's.
@@ -56,6 +57,7 @@ class RehearsalRecord(StepRecord):
     ratio_difference: float | None = None
     reference_difference: float | None = None
     second_pass: float | None = None
+    dropouts: tuple[str, ...] = ()
     split_difference: float | None = None
     masked_difference: float | None = None
     direction: float | None = None

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from pytest_rlregress.commands.rehearse import events, passes
-from pytest_rlregress.commands.rehearse.properties import SAME
+from pytest_rlregress.commands.rehearse.properties import SAME_BATCH
 from pytest_rlregress.commands.rehearse.record import RehearsalRecord, make_advantages, to_plain
 from pytest_rlregress.commands.rehearse.resume import find_savable
 from pytest_rlregress.fixtures.step_record import StepRecord
@@ -53,9 +53,11 @@ def make_twin(model: Any) -> Any:
     return twin
 
 
-def has_dropout(model: Any) -> bool:
-    """Return whether a module of a model drops something while it is trained."""
-    return any(isinstance(one, torch.nn.Dropout) and one.p > 0 for one in model.modules())
+def find_dropouts(model: Any) -> tuple[str, ...]:
+    """Return what drops something in a model while it is trained: the last names of its modules, and the share."""
+    found = [(name, one.p) for name, one in model.named_modules() if isinstance(one, torch.nn.Dropout) and one.p > 0]
+    names = [".".join(name.split(".")[-2:] if "lora" in name else name.split(".")[-1:]) for name, _ in found]
+    return tuple(dict.fromkeys(f"{name} {share:g}" for name, (_, share) in zip(names, found, strict=True)))
 
 
 class RehearsalRecorder(TrlRecorder):
@@ -229,7 +231,8 @@ class RehearsalRecorder(TrlRecorder):
         trainer._metrics = kept
         again = self.logprobs if self.logprobs is not None else now
         self.step["second_pass"] = float(((again - now).abs() * mask).max())
-        if self.step["second_pass"] <= SAME or has_dropout(trainer.model):  # a module's dropout is left out there
+        self.step["dropouts"] = find_dropouts(trainer.model)
+        if self.step["second_pass"] <= SAME_BATCH or self.step["dropouts"]:  # a module's dropout is left out there
             self.step |= passes.measure(trainer, model, inputs, compute)
 
     @guarded
