@@ -17,6 +17,8 @@ PACKAGE = "pytest_rlregress"
 WATCHED = {
     "accelerate.commands.launch": "enter_accelerate",
     "torch.distributed.run": "enter_torchrun",
+    "transformers.trainer": "enter_any_trainer",
+    "verl": "enter_verl",
     "transformers.modeling_utils": "enter_models",
     "transformers.models.auto.auto_factory": "enter_auto_models",
     "transformers.models.auto.tokenization_auto": "enter_tokenizers",

@@ -112,7 +112,10 @@ def _report(options: argparse.Namespace, folder: Path, ran: Ran) -> int:
     failed = next((one for one in found if one["kind"] == "failed" and one["ours"]), None)
     lines, code = [], judged.result.exit_code
     trained = any(one["kind"] == "trained" for one in found)
-    if ran.code is None:
+    foreign = next((one["why"] for one in found if one["kind"] == "foreign"), "")
+    if foreign:
+        lines.append(f"the command was ended: {foreign}")
+    elif ran.code is None:
         lines.append(f"the command said nothing for {options.patience:.0f} seconds and was ended")
     elif failed:
         lines.append(f"an error of the rehearsal itself: {failed['text']}")

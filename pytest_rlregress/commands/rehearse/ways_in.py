@@ -62,6 +62,30 @@ def enter_torchrun(module: Any) -> None:
     module.run = run_small
 
 
+def enter_any_trainer(module: Any) -> None:
+    """Have every other trainer end before it trains at its real size."""
+    train = module.Trainer.train
+
+    @functools.wraps(train)
+    def train_if_watched(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not getattr(self, "is_rehearsed", False):
+            _end(f"{type(self).__name__} isn't rehearsed: TRL's GRPOTrainer, and classes that inherit from it, are")
+        return train(self, *arguments, **named)
+
+    module.Trainer.train = train_if_watched
+
+
+def enter_verl(module: Any) -> None:
+    """End a process of verl's, which would train at its real size."""
+    _end("verl isn't rehearsed: rlregress preflight checks its configuration")
+
+
+def _end(why: str) -> None:
+    """End this process, which would go on unwatched."""
+    events.write("foreign", why=why)
+    raise SystemExit(f"rlregress rehearse: {why}")
+
+
 def enter_models(module: Any) -> None:
     """Have a model that a script loads by its class be a small one."""
     _load_small(module.PreTrainedModel)
@@ -158,6 +182,7 @@ def enter_trainer(module: Any) -> None:
         whole = trainer.prepare(given)
         with trainer.engine_on_cpu(given):
             make(**given)
+        self.is_rehearsed = True
         trainer.complete(self, whole)
 
     @functools.wraps(train)

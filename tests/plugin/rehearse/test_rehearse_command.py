@@ -72,6 +72,15 @@ def test_a_script_that_fails_is_quoted(rehearse):
     assert document["result"] == "unchecked"
 
 
+def test_another_trainer_is_ended_before_it_begins(rehearse, tmp_path):
+    (tmp_path / "verl").mkdir()
+    (tmp_path / "verl/__init__.py").write_text("open('begun', 'w')\n")
+    ended = rehearse("--", sys.executable, "-c", "import verl; open('trained', 'w')", PYTHONPATH=str(tmp_path))
+    assert ended.returncode == 2
+    assert "the command was ended: verl isn't rehearsed" in ended.stdout
+    assert not (tmp_path / "here/trained").exists()
+
+
 def test_a_command_that_hangs(rehearse):
     ended = rehearse("--patience", "1", "--", "sleep", "1000")
     assert ended.returncode == 2
