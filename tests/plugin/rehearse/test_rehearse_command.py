@@ -1,4 +1,4 @@
-"""``rlregress rehearse`` of what is no training command: one sentence each, and nothing is left behind."""
+"""``rlregress rehearse`` of a command that trains nothing: one sentence each, and nothing is left behind."""
 
 from __future__ import annotations
 
