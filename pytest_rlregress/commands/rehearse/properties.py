@@ -6,7 +6,7 @@ As in ``step_properties`` a function yields the complaints that it has of a reco
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pytest_rlregress.agreement.explanation import name_tensors
@@ -47,6 +47,24 @@ def engine_gets_the_prompts(record: Any, tolerance: float, compared: str) -> Ite
             return
 
 
+def pair_trained(record: Any, sampled: Sequence[Any], trained: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Pair the sampled and the trained side of each completion that has a trained token; their orders may differ."""
+    if not record.truncated_masked:
+        yield from pair_rows(record, sampled, trained)
+        return
+    rows = zip(record.completions, sampled, record.lengths, strict=True)
+    one = sorted((ids, of_sampled) for ids, of_sampled, length in rows if length)
+    other = sorted((ids, of_trained) for ids, of_trained in zip(record.trained_tokens, trained, strict=True) if ids)
+    yield from zip(one, other, strict=False)
+
+
+def prompts_are_the_templates(record: Any, tolerance: float, compared: str) -> Iterator[str]:
+    """Complain of a prompt whose ids aren't those of its text."""
+    for (ids, expected), (_, prompt) in pair_trained(record, record.expected_prompts, record.prompts):
+        if prompt != expected:
+            yield f"the prompt of completion {list(ids)} has the tokens {list(prompt)}, its text has {list(expected)}"
+
+
 def sampled_ids_are_trained(record: Any, tolerance: float, compared: str) -> Iterator[str]:
     """Complain as for every trainer, but not of completions that are left out on purpose."""
     if not record.truncated_masked:
@@ -78,7 +96,7 @@ def rewards_are_numbers(record: Any, tolerance: float, compared: str) -> Iterato
 
 def advantages_are_the_rewards(record: Any, tolerance: float, compared: str) -> Iterator[str]:
     """Complain of an advantage that isn't the one that its group's rewards make."""
-    for (ids, right), (_, advantage) in pair_rows(record, record.wanted, record.advantages):
+    for (ids, right), (_, advantage) in pair_trained(record, record.wanted, record.advantages):
         if abs(advantage - right) > advantage_slack(abs(right), record.epsilon):
             yield f"the advantage of completion {list(ids)} is {advantage:.4g}, its group's rewards make {right:.4g}"
 
@@ -178,7 +196,7 @@ PROPERTIES: dict[str, tuple[tuple[str, ...], Property]] = {
     "completions": _STEP["completions"],
     "mask": (("completions", "trained_tokens"), sampled_ids_are_trained),
     "trained tokens": (("lengths",), each_row_is_trained),
-    "prompts": _STEP["prompts"],
+    "prompts": (("completions", "expected_prompts", "trained_tokens", "prompts"), prompts_are_the_templates),
     "engine's prompts": (("engine_prompts", "engine_completions"), engine_gets_the_prompts),
     "rewards used": (("reward_difference",), rewards_are_the_functions),
     "rewards given": ((), rewards_are_numbers),

@@ -15,6 +15,7 @@ from pytest_rlregress.commands.rehearse import events, passes
 from pytest_rlregress.commands.rehearse.properties import SAME_BATCH
 from pytest_rlregress.commands.rehearse.record import RehearsalRecord, make_advantages, to_plain
 from pytest_rlregress.commands.rehearse.resume import find_savable
+from pytest_rlregress.commands.rehearse.twin import find_dropouts, make_twin
 from pytest_rlregress.fixtures.step_record import StepRecord
 from pytest_rlregress.fixtures.trl_record import EPSILON, NO_ENGINE, TrlRecorder
 
@@ -35,29 +36,6 @@ def guarded(method: Callable[..., R]) -> Callable[..., R | None]:
             return None
 
     return guard
-
-
-def make_twin(model: Any) -> Any:
-    """Return a model of the same class with the same weights; a copy would keep the forward that TRL gives a model."""
-    base = model.get_base_model() if hasattr(model, "peft_config") else model
-    with torch.random.fork_rng():
-        twin = type(base)(copy.deepcopy(base.config)).to(base.dtype)
-    if hasattr(model, "peft_config"):
-        from peft import get_peft_model
-
-        twin = get_peft_model(twin, copy.deepcopy(model.peft_config["default"]))
-    twin.load_state_dict(model.state_dict())
-    trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
-    for name, weight in twin.named_parameters():
-        weight.requires_grad_(name in trained)
-    return twin
-
-
-def find_dropouts(model: Any) -> tuple[str, ...]:
-    """Return what drops something in a model while it is trained: the last names of its modules, and the share."""
-    found = [(name, one.p) for name, one in model.named_modules() if isinstance(one, torch.nn.Dropout) and one.p > 0]
-    names = [".".join(name.split(".")[-2:] if "lora" in name else name.split(".")[-1:]) for name, _ in found]
-    return tuple(dict.fromkeys(f"{name} {share:g}" for name, (_, share) in zip(names, found, strict=True)))
 
 
 class RehearsalRecorder(TrlRecorder):
@@ -171,7 +149,6 @@ class RehearsalRecorder(TrlRecorder):
         """Compare the engine's weights and log-probabilities with the trainer's, at once, while both have them."""
         if not self.drawn_now:
             return
-        from pytest_rlregress.agreement.comparison import compare
         from pytest_rlregress.fixtures.vllm_engine import read_completions
 
         self.rollout["stale"] = self.find_stale()
@@ -182,27 +159,35 @@ class RehearsalRecorder(TrlRecorder):
         if self.rollout["engine_completions"] != completions:
             self.rollout["no_gap"] = "the completions aren't those that the engine drew last"
             return
-        args, old = self.trainer.args, batch.get("old_per_token_logps")
-        numbers = None
+        self._compare_logprobs(batch, drawn)
+
+    def _compare_logprobs(self, batch: Any, drawn: list[Any]) -> None:
+        """Compare what the engine said of its tokens with the trainer, for completions that are trained on."""
+        from pytest_rlregress.agreement.comparison import compare
+
+        args, rollout = self.trainer.args, self.rollout
+        rows = [row for row, length in enumerate(rollout["lengths"]) if length]
+        if not rows:
+            rollout["no_gap"] = "no completion has a trained token"
+            return
+        kept = [drawn[row] for row in rows]
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+        sampling = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+        old, numbers = batch.get("old_per_token_logps"), None
         if old is not None:
-            numbers = [row[: len(ids)].tolist() for row, ids in zip(old, completions, strict=True)]
-        sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k", "min_p")}
-        sampling["repetition_penalty"] = args.repetition_penalty
-        known = {name: value for name, value in sampling.items() if value is not None}
-        prompts = [
-            ids[kept.bool()].tolist() for ids, kept in zip(batch["prompt_ids"], batch["prompt_mask"], strict=True)
-        ]
+            numbers = [old[row][: len(drawn[row].ids)].tolist() for row in rows]
+        prompts = [batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist() for row in rows]
         llm = self.trainer.vllm_generation.llm
-        found = compare(llm, self.trainer.model, drawn, prompts=prompts, trainer=numbers, **known)
-        self.rollout |= {"gap": found.gap, "floor": found.floor}
-        trainers = numbers or [
-            [a - b for a, b in zip(x.logprobs, y, strict=True)] for x, y in zip(drawn, found.per_token, strict=True)
+        found = compare(llm, self.trainer.model, kept, prompts=prompts, trainer=numbers, **sampling)
+        rollout |= {"gap": found.gap, "floor": found.floor}
+        trainers = [
+            tuple(said - apart for said, apart in zip(one.logprobs, row, strict=True))
+            for one, row in zip(kept, found.per_token, strict=True)
         ]
-        self.rollout["logprobs"] = tuple(
-            (tuple(one.logprobs), tuple(row)) for one, row in zip(drawn, trainers, strict=True)
-        )
+        if len(rows) == len(drawn):
+            rollout["logprobs"] = tuple((tuple(one.logprobs), row) for one, row in zip(drawn, trainers, strict=True))
         if not found.agrees:
-            self.rollout["cause"] = str(found.explain())
+            rollout["cause"] = str(found.explain())
 
     def find_stale(self) -> tuple[str, ...]:
         """Return the names of the engine's weights that aren't the trainer's; none where they can't be read."""

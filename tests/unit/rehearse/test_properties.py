@@ -14,7 +14,7 @@ BROKEN = {
     "completions": ({"completions": ((5, 6), (9, 7), (8, 9), (5, 5))}, "goes on after the token that ends it"),
     "mask": ({"trained_tokens": ((5, 6), (7, 9, 0), (8, 9), (5, 5))}, "covers 3 tokens"),
     "trained tokens": ({"lengths": (2, 0, 2, 2)}, "1 of 4 completions have no trained token, the first is row 1"),
-    "prompts": ({"prompts": PROMPTS[::-1]}, "not those of its text"),
+    "prompts": ({"prompts": PROMPTS[::-1]}, "its text has"),
     "engine's prompts": ({"engine_prompts": PROMPTS[::-1]}, "the engine was given"),
     "rewards used": ({"reward_difference": 0.04}, "differ from the reward functions' by up to 0.04"),
     "rewards given": ({"own_rewards": ((NAN, 1.0), (1.0, 0.0))}, "1 of 4 completions have no reward"),
@@ -74,9 +74,7 @@ def test_a_number_that_is_missing_is_never_sound():
 
 def test_completions_that_are_left_out_on_purpose_are_sound():
     masked = {"trained_tokens": ((), *COMPLETIONS[1:]), "lengths": (0, 2, 2, 2), "truncated_masked": True}
-    names = [name for name, _ in find_complaints(make_record(**masked), 1e-5)]
-    assert "mask" not in names
-    assert "trained tokens" not in names
+    assert list(find_complaints(make_record(**masked), 1e-5)) == []
 
 
 def test_a_step_without_any_trained_token_is_not():
