@@ -49,6 +49,8 @@ def find_complaints(by_case: Trials, event: Mapping[str, Any]) -> Iterator[str]:
         for trial in trials:
             if trial.get("hung"):
                 yield f"it doesn't return of the completion {case!r}"
+            elif trial.get("died"):
+                yield f"its process dies of the completion {case!r}"
             elif "error" in trial:
                 yield f"it raises {trial['error']} of the completion {case!r}: the whole run ends there"
     for case, trials in by_case.items():

@@ -169,7 +169,7 @@ def _try_in_a_process(
                 for trial in _try_all(function, row, gold, generations, odd):
                     print(json.dumps(trial), file=written, flush=True)
             os._exit(0)
-        path, seen, since = Path(file.name), 0, time.monotonic()
+        path, seen, since, hung = Path(file.name), 0, time.monotonic(), False
         while os.waitpid(child, os.WNOHANG) == (0, 0):
             size = path.stat().st_size
             if size != seen:
@@ -177,10 +177,11 @@ def _try_in_a_process(
             if time.monotonic() - since > LIMIT:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
+                hung = True
                 break
             time.sleep(0.02)
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     done = [line for line in lines if "seconds" in line]
     if len(lines) % 2:
-        done.append({"case": lines[-1]["case"], "hung": True})
+        done.append({"case": lines[-1]["case"], "hung" if hung else "died": True})
     return done

@@ -32,6 +32,7 @@ def test_a_sound_function():
     ("more", "why"),
     [
         ({"case": "empty", "hung": True}, "doesn't return of the completion 'empty'"),
+        ({"case": "empty", "died": True}, "its process dies of the completion 'empty'"),
         ({"case": "empty", "error": "IndexError: x", "seconds": 0.0}, "raises IndexError: x"),
         (trial("4 completions", 1.0, asked=4), "gives 1 rewards for 4 completions"),
         (trial("4 completions", 1.0, 0.0, 1.0, 1.0), "equal completions of one call"),
