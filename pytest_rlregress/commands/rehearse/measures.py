@@ -81,8 +81,42 @@ def _count_synced(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
     return f"{len(records)} times, all tensors", "equal"
 
 
+def _count_tokens(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    return f"{sum(len(ids) for record in records for ids in record.trained_tokens or ())} tokens", "as sampled"
+
+
+def _count_prompts(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    lengths = [len(ids) for record in records for ids in record.prompts or ()]
+    return f"{min(lengths, default=0)} to {max(lengths, default=0)} tokens", "their text's"
+
+
+def _count_given(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    return f"{sum(len(record.engine_prompts or ()) for record in records)} prompts", "the trained ids"
+
+
+def _count_rewards(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    own = [one for record in records for group in record.own_rewards or record.rewards or () for one in group]
+    return (f"{min(own):.3g} to {max(own):.3g}" if own else "none"), "numbers"
+
+
+def _count_advantages(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    found = [one for record in records for one in record.advantages or ()]
+    return (f"{min(found):.3g} to {max(found):.3g}" if found else "none"), "the rewards'"
+
+
+def _count_reached(records: Sequence[RehearsalRecord]) -> tuple[str, str]:
+    missing = max((len(record.without_gradient or ()) for record in records), default=0)
+    return f"{missing} tensors without", "0"
+
+
 _COUNTS: dict[str, Callable[[Sequence[RehearsalRecord]], tuple[str, str]]] = {
     "groups": _count_groups,
+    "mask": _count_tokens,
+    "prompts": _count_prompts,
+    "engine's prompts": _count_given,
+    "rewards given": _count_rewards,
+    "advantages": _count_advantages,
+    "gradients": _count_reached,
     "completions": _count_completions,
     "trained tokens": _count_trained,
     "spread of rewards": _count_spread,

@@ -24,7 +24,7 @@ def as_text(title: str, judged: Judged, ended: Sequence[str]) -> str:
     for row in judged.findings:
         lines += [*wrapped(f"{row.check}: {row.why}", "", "  "), ""]
     if judged.records:
-        lines += [*show_rows(judged.records[-1]), ""]
+        lines += [*show_rows(judged.records[0]), ""]
     for row in judged.rows:
         if row.status not in (FINDING, "ok"):
             lines += wrapped(f"{row.status}: {row.check}: {row.why}", "", "  ")

@@ -13,7 +13,7 @@ GENERATIONS = 8
 #: Prompts whose completions are one batch of rollouts.
 PROMPTS = 2
 CONTEXT = 2048
-_ON_A_CARD = "rlregress run --hw=… on a card has it"
+_ON_A_CARD = "pytest --hw=auto tries the stack on a card"
 NO_GPU = "there is no GPU here"
 
 
