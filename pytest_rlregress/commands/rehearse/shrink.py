@@ -102,6 +102,10 @@ def _lengths(config: Mapping[str, Any], steps: int) -> Iterator[Change | Unrehea
     yield from _set(config, "max_completion_length", min(longest, COMPLETION), "seconds instead of minutes")
     if longest > COMPLETION:
         yield Unrehearsed(f"completions of {longest} tokens", f"those of the rehearsal have at most {COMPLETION}")
+        if config.get("mask_truncated_completions"):
+            why = f"of {COMPLETION} tokens nearly every completion is cut off, and nothing would be trained"
+            yield from _set(config, "mask_truncated_completions", False, why)
+            yield Unrehearsed("mask_truncated_completions", why)
 
 
 def _batch(config: Mapping[str, Any], world: int) -> Iterator[Change | Unrehearsed]:

@@ -259,7 +259,7 @@ class RehearsalRecorder(TrlRecorder):
         trainer, rollout, found = self.trainer, self.rollout, super().find_unseen()
         found.pop("agreement after", None)
         form = found.pop("gradient norm", None)
-        unseen = {**found, **({"gradient": form, "direction": form} if form else {})}
+        unseen = {**found, **({"gradient's norm": form, "direction": form} if form else {})}
         fresh = trainer.state.global_step == rollout.get("number")
         again = f"the step trains again on what was sampled for step {rollout.get('number')}"
         for name in ("engine's prompts", "sync", "agreement"):

@@ -29,6 +29,7 @@ BROKEN = {
     "masked tokens": ({"masked_difference": 0.3}, "that the mask leaves out"),
     "loss": ({"loss": 0.1}, "the closed form makes 0"),
     "gradient": ({"grad_norm": 0.0}, "the gradient is zero"),
+    "gradient's norm": ({"grad_norm": 2.0}, "the closed form makes 1 of this batch"),
     "direction": ({"direction": -1.0}, "cosine with the closed form's is -1"),
     "gradients": ({"without_gradient": ("head",)}, "no finite gradient reached head"),
     "update": ({"unmoved": ("norm", "head")}, "did not move norm and 1 more"),

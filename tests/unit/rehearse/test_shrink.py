@@ -90,6 +90,7 @@ def test_a_key_that_this_release_does_not_have_is_not_set():
     [
         ({"report_to": "wandb"}, "reporting to wandb"),
         ({"report_to": ["wandb"]}, "reporting to ['wandb']"),
+        ({"mask_truncated_completions": True}, "mask_truncated_completions"),
         ({"push_to_hub": True}, "pushing to the hub"),
         ({"deepspeed": "zero3.json"}, "deepspeed"),
         ({"optim": "paged_adamw_8bit"}, "the optimizer paged_adamw_8bit"),
