@@ -11,26 +11,8 @@ from pytest_rlregress.commands.rehearse.record import RehearsalRecord
 Measure = Callable[[RehearsalRecord], float | None]
 
 
-def _largest(name: str) -> Measure:
+def _read(name: str) -> Measure:
     return lambda record: getattr(record, name)
-
-
-#: The number of a step, the larger the worse; its unit; the limit.
-NUMBERS: dict[str, tuple[Measure, str, str]] = {
-    "rewards used": (_largest("reward_difference"), "", "≤ 1e-05"),
-    "agreement": (_largest("gap"), " nats", ""),
-    "ratio": (_largest("ratio_difference"), " nats", f"≤ {properties.SAME:.0e}"),
-    "reference": (_largest("reference_difference"), " nats", f"≤ {properties.SAME:.0e}"),
-    "second pass": (_largest("second_pass"), " nats", f"≤ {properties.SAME_BATCH:.0e}"),
-    "micro batches": (_largest("split_difference"), " of it", f"≤ {properties.SAME_GRADIENT:.0e}"),
-    "masked tokens": (_largest("masked_difference"), " of it", f"≤ {properties.SAME_GRADIENT:.0e}"),
-    "direction": (lambda record: None if record.direction is None else 1 - record.direction, " from 1", "≤ 1e-03"),
-    "loss": (
-        lambda record: None if record.expected_loss is None else abs((record.loss or 0) - record.expected_loss),
-        " off",
-        "≤ 1e-04",
-    ),
-}
 
 
 def _compare_norms(record: RehearsalRecord) -> float | None:
@@ -38,7 +20,23 @@ def _compare_norms(record: RehearsalRecord) -> float | None:
     return abs((record.grad_norm or 0.0) - expected) / expected if expected else None
 
 
-NUMBERS["gradient's norm"] = _compare_norms, " of it off", f"≤ {properties.SAME_GRADIENT:.0e}"
+#: The number of a step, the larger the worse; its unit; the limit.
+NUMBERS: dict[str, tuple[Measure, str, str]] = {
+    "rewards used": (_read("reward_difference"), "", "≤ 1e-05"),
+    "agreement": (_read("gap"), " nats", ""),
+    "ratio": (_read("ratio_difference"), " nats", f"≤ {properties.SAME:.0e}"),
+    "reference": (_read("reference_difference"), " nats", f"≤ {properties.SAME:.0e}"),
+    "second pass": (_read("second_pass"), " nats", f"≤ {properties.SAME_BATCH:.0e}"),
+    "micro batches": (_read("split_difference"), " of it", f"≤ {properties.SAME_GRADIENT:.0e}"),
+    "masked tokens": (_read("masked_difference"), " of it", f"≤ {properties.SAME_GRADIENT:.0e}"),
+    "gradient's norm": (_compare_norms, " of it off", f"≤ {properties.SAME_GRADIENT:.0e}"),
+    "direction": (lambda record: None if record.direction is None else 1 - record.direction, " from 1", "≤ 1e-03"),
+    "loss": (
+        lambda record: None if record.expected_loss is None else abs((record.loss or 0) - record.expected_loss),
+        " off",
+        "≤ 1e-04",
+    ),
+}
 
 
 def describe(name: str, records: Sequence[RehearsalRecord]) -> tuple[str, str]:
