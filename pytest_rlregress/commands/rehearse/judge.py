@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_rlregress.commands.rehearse import judge_reward, measures
 from pytest_rlregress.commands.rehearse.record import RehearsalRecord, from_plain
-from pytest_rlregress.commands.rehearse.rows import FINDING, OK, STUBBED, UNCHECKED, Row
+from pytest_rlregress.commands.rehearse.rows import FINDING, OK, STUBBED, UNCHECKED, CheckRow
 from pytest_rlregress.fixtures.step_record import find_complaints
 from pytest_rlregress.util.coverage import Coverage, Result, Unchecked
 
@@ -33,14 +33,14 @@ class Judged:
         broken: Errors of the rehearsal itself.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[CheckRow, ...]
     records: tuple[RehearsalRecord, ...]
     unrehearsed: tuple[tuple[str, str], ...]
     changes: tuple[Mapping[str, Any], ...]
     broken: tuple[str, ...]
 
     @property
-    def findings(self) -> tuple[Row, ...]:
+    def findings(self) -> tuple[CheckRow, ...]:
         """The rows of what is wrong."""
         return tuple(row for row in self.rows if row.status == FINDING)
 
@@ -67,9 +67,9 @@ def judge(events: Sequence[Mapping[str, Any]]) -> Judged:
     of_run = [row for event in events for row in _judge_event(event, events)]
     of_steps = [_judge_property(name, records, uses_engine) for name in RehearsalRecord.properties] if records else []
     updates = [record for record in records if (record.grad_norm or 0) > 0 and record.learning_rate]
-    steps = Row("updates", str(len(updates)), f"≥ {UPDATES}", OK)
+    steps = CheckRow("updates", str(len(updates)), f"≥ {UPDATES}", OK)
     if len(updates) < UPDATES:
-        steps = Row("updates", str(len(updates)), "needed", UNCHECKED, f"{len(records)} steps were recorded")
+        steps = CheckRow("updates", str(len(updates)), "needed", UNCHECKED, f"{len(records)} steps were recorded")
     unrehearsed = {event["what"]: event["why"] for event in events if event["kind"] == "unrehearsed"}
     changes = {event["key"]: event for event in events if event["kind"] == "change"}
     broken = [event["trace"].strip().rpartition("\n")[2] for event in events if event["kind"] == "observer"]
@@ -82,31 +82,33 @@ def judge(events: Sequence[Mapping[str, Any]]) -> Judged:
     )
 
 
-def _judge_property(name: str, records: Sequence[RehearsalRecord], uses_engine: bool) -> Row:
+def _judge_property(name: str, records: Sequence[RehearsalRecord], uses_engine: bool) -> CheckRow:
     """Judge one property of every step."""
     value, limit = measures.describe(name, records)
     for record in records:
         for found, complaint in find_complaints(record, TOLERANCE):
             if found == name:
-                return Row(name, value, limit, FINDING, f"step {record.number}: {complaint}")
+                return CheckRow(name, value, limit, FINDING, f"step {record.number}: {complaint}")
     seen = [record for record in records if name not in record.not_seen]
     if not seen:
         needed = name in CORE or (uses_engine and name in CORE_OF_ENGINE)
-        return Row(name, "", "needed" if needed else "", UNCHECKED, records[-1].not_seen[name])
+        return CheckRow(name, "", "needed" if needed else "", UNCHECKED, records[-1].not_seen[name])
     stubbed = [record.number for record in records if record.stubbed]
     if name == "spread of rewards" and stubbed:
         steps = ", ".join(map(str, stubbed))
-        return Row(name, value, limit, STUBBED, f"all rewards of a group were equal in step {steps}: 0 and 1 stood in")
-    return Row(name, value, limit, OK)
+        return CheckRow(
+            name, value, limit, STUBBED, f"all rewards of a group were equal in step {steps}: 0 and 1 stood in"
+        )
+    return CheckRow(name, value, limit, OK)
 
 
-def _judge_event(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+def _judge_event(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Iterator[CheckRow]:
     kind = event["kind"]
     if kind == "refused":
-        yield Row("configuration", "", "", FINDING, f"TRL refuses it as it is written: {event['text']}")
+        yield CheckRow("configuration", "", "", FINDING, f"TRL refuses it as it is written: {event['text']}")
     elif kind == "failed" and not event["ours"]:
         place = event["places"][-1] if event["places"] else "its trainer"
-        yield Row(
+        yield CheckRow(
             "training", event["when"], "to its end", FINDING, f"it ends {event['when']}, at {place}: {event['text']}"
         )
     elif kind == "prompts":
@@ -119,9 +121,9 @@ def _judge_event(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) 
         yield _judge_resumed(event)
 
 
-def _judge_prompts(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+def _judge_prompts(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Iterator[CheckRow]:
     if not event["rows"]:
-        yield Row("prompt lengths", "", "", UNCHECKED, event["why"])
+        yield CheckRow("prompt lengths", "", "", UNCHECKED, event["why"])
         return
     written = {one["key"]: one["old"] for one in events if one["kind"] == "change"}
     looked, rows, longest = len(event["lengths"]), event["rows"], event["longest"]
@@ -139,38 +141,38 @@ def _judge_prompts(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
                 f"{room}, the first is row {cut[0]}"
             )
         status = FINDING if why else OK
-    yield Row("prompt lengths", value, f"< {room}" if room else "", status, why)
+    yield CheckRow("prompt lengths", value, f"< {room}" if room else "", status, why)
     status, why = OK, ""
     if event["opened"] is False:
         status, why = FINDING, f"no prompt opens the answer's turn: they end with {event['end']!r}"
     elif event["opened"] is None:
         status, why = UNCHECKED, "the prompts are text that no chat template made"
-    yield Row("answer's turn", f"ends with {event['end'][-24:]!r}", "opened", status, why)
+    yield CheckRow("answer's turn", f"ends with {event['end'][-24:]!r}", "opened", status, why)
     why = "" if event["bos"] < 2 else f"each prompt begins with {event['bos']} BOS tokens: the text has one already"
-    yield Row("BOS", str(event["bos"]), "≤ 1", FINDING if why else OK, why)
+    yield CheckRow("BOS", str(event["bos"]), "≤ 1", FINDING if why else OK, why)
 
 
-def _judge_saved(event: Mapping[str, Any]) -> Row:
+def _judge_saved(event: Mapping[str, Any]) -> CheckRow:
     check, folder = event["what"], event["folder"]
     if folder is None:
-        return Row(check, "", "", UNCHECKED, event["why"])
+        return CheckRow(check, "", "", UNCHECKED, event["why"])
     value = f"{folder}, {event['compared']} tensors"
     for name, said in (("differ", "aren't the trained ones"), ("missing", "aren't in it")):
         if event[name]:
             why = f"{len(event[name])} tensors of {folder} {said}, the first is {event[name][0]}"
-            return Row(check, value, "all equal", FINDING, why)
+            return CheckRow(check, value, "all equal", FINDING, why)
     if not event["compared"]:
-        return Row(check, value, "all equal", FINDING, f"{folder} has none of the trained tensors")
-    return Row(check, value, "all equal", OK)
+        return CheckRow(check, value, "all equal", FINDING, f"{folder} has none of the trained tensors")
+    return CheckRow(check, value, "all equal", OK)
 
 
-def _judge_resumed(event: Mapping[str, Any]) -> Row:
+def _judge_resumed(event: Mapping[str, Any]) -> CheckRow:
     value = f"{event['steps']} step, {event['compared']} tensors"
     if not event["steps"]:
-        return Row("resume", value, "1 step", FINDING, "from its checkpoint the run goes on for no step")
+        return CheckRow("resume", value, "1 step", FINDING, "from its checkpoint the run goes on for no step")
     if event["differ"]:
         why = f"{len(event['differ'])} tensors aren't the checkpoint's, the first is {event['differ'][0]}"
-        return Row("resume", value, "all equal", FINDING, why)
+        return CheckRow("resume", value, "all equal", FINDING, why)
     if not event["moments"]:
-        return Row("resume", value, "all equal", FINDING, "the optimizer goes on without its moments")
-    return Row("resume", value, "all equal", OK)
+        return CheckRow("resume", value, "all equal", FINDING, "the optimizer goes on without its moments")
+    return CheckRow("resume", value, "all equal", OK)

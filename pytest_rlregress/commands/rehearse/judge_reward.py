@@ -11,7 +11,7 @@ from pytest_rlregress.commands.rehearse import rows
 Trials = Mapping[str, list[Mapping[str, Any]]]
 
 
-def judge(event: Mapping[str, Any]) -> rows.Row:
+def judge(event: Mapping[str, Any]) -> rows.CheckRow:
     """Return the row of a reward function: the first complaint, or that it can't tell right from wrong here."""
     by_case: dict[str, list[Mapping[str, Any]]] = {}
     for trial in event["trials"]:
@@ -21,11 +21,11 @@ def judge(event: Mapping[str, Any]) -> rows.Row:
     value = f"right {_show(right)}, wrong {_show(_best(by_case, 'wrong'))}, empty {_show(empty)}"
     complaint = next(find_complaints(by_case, event), "")
     if complaint:
-        return rows.Row(name, value, "right > empty", rows.FINDING, complaint)
+        return rows.CheckRow(name, value, "right > empty", rows.FINDING, complaint)
     if right is None or empty is None or right <= empty:
         why = "no answer that was tried scores above an empty one, and the function names no column of answers"
-        return rows.Row(name, value, "", rows.UNCHECKED, why)
-    return rows.Row(name, value, "right > empty", rows.OK)
+        return rows.CheckRow(name, value, "", rows.UNCHECKED, why)
+    return rows.CheckRow(name, value, "right > empty", rows.OK)
 
 
 def _numbers(trial: Mapping[str, Any]) -> list[float]:

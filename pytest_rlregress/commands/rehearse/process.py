@@ -60,7 +60,7 @@ printf '%s\\n' "${0##*/} $*" >> "$RLREGRESS_REHEARSAL/left-out"
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandEnd:
     """How a command ended.
 
     Attributes:
@@ -113,7 +113,7 @@ def read_left_out(folder: Path) -> list[str]:
 
 def run(
     command: Sequence[str], folder: Path, steps: int, patience: float, say: Callable[[str], None] = lambda line: None
-) -> Ran:
+) -> CommandEnd:
     """Run a command to its end, its output into the folder's log.
 
     Args:
@@ -155,7 +155,7 @@ def run(
                 break
     finally:
         left = _end_all(process)
-    return Ran(code, time.monotonic() - begun, memory, left)
+    return CommandEnd(code, time.monotonic() - begun, memory, left)
 
 
 def _sum_memory(pid: int) -> int:

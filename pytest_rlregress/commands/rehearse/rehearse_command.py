@@ -15,7 +15,7 @@ from pytest_rlregress.util.text import strip_escapes, wrapped
 from pytest_rlregress.util.units import GIB, format_duration
 
 if TYPE_CHECKING:
-    from pytest_rlregress.commands.rehearse.process import Ran
+    from pytest_rlregress.commands.rehearse.process import CommandEnd
 
 #: What stands behind -- is a command of its own.
 TAKES_A_COMMAND = True
@@ -100,7 +100,7 @@ def _refuse(why: str) -> int:
     return 2
 
 
-def _report(options: argparse.Namespace, folder: Path, ran: Ran) -> int:
+def _report(options: argparse.Namespace, folder: Path, ran: CommandEnd) -> int:
     from pytest_rlregress.commands.rehearse import events, show
     from pytest_rlregress.commands.rehearse.judge import judge
     from pytest_rlregress.commands.rehearse.process import LOG, read_left_out

@@ -8,7 +8,7 @@ OK, FINDING, UNCHECKED, STUBBED = "ok", "finding", "not checked", "stubbed"
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckRow:
     """A check: what was measured, what is allowed, and how it ended."""
 
     check: str

@@ -18,7 +18,7 @@ NO_GPU = "there is no GPU here"
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangedValue:
     """A value that is another one in the rehearsal, and why."""
 
     key: str
@@ -37,7 +37,7 @@ class Unrehearsed:
 
 def find_changes(
     config: Mapping[str, Any], world: int, steps: int, folder: str, no_engine: str = ""
-) -> list[Change | Unrehearsed]:
+) -> list[ChangedValue | Unrehearsed]:
     """Return what a rehearsal changes in a configuration.
 
     Args:
@@ -54,16 +54,16 @@ def find_changes(
         *_device(config),
         *_engine(config, no_engine),
     ]
-    return [one for one in found if not (isinstance(one, Change) and one.old == one.new)]
+    return [one for one in found if not (isinstance(one, ChangedValue) and one.old == one.new)]
 
 
-def _set(config: Mapping[str, Any], key: str, new: Any, why: str) -> Iterator[Change]:
+def _set(config: Mapping[str, Any], key: str, new: Any, why: str) -> Iterator[ChangedValue]:
     """Yield a change of a key that this release has."""
     if key in config:
-        yield Change(key, config[key], new, why)
+        yield ChangedValue(key, config[key], new, why)
 
 
-def _places(config: Mapping[str, Any], folder: str) -> Iterator[Change | Unrehearsed]:
+def _places(config: Mapping[str, Any], folder: str) -> Iterator[ChangedValue | Unrehearsed]:
     yield from _set(config, "output_dir", f"{folder}/trainer", "your folder stays as it is")
     if config.get("logging_dir"):
         yield from _set(config, "logging_dir", f"{folder}/logs", "your folder stays as it is")
@@ -81,7 +81,7 @@ def _places(config: Mapping[str, Any], folder: str) -> Iterator[Change | Unrehea
         )
 
 
-def _lengths(config: Mapping[str, Any], steps: int) -> Iterator[Change | Unrehearsed]:
+def _lengths(config: Mapping[str, Any], steps: int) -> Iterator[ChangedValue | Unrehearsed]:
     yield from _set(config, "max_steps", steps, "the rehearsal's own number")
     why = "so that each step is recorded"
     yield from _set(config, "logging_strategy", "steps", why)
@@ -108,7 +108,7 @@ def _lengths(config: Mapping[str, Any], steps: int) -> Iterator[Change | Unrehea
             yield Unrehearsed("mask_truncated_completions", why)
 
 
-def _batch(config: Mapping[str, Any], world: int) -> Iterator[Change | Unrehearsed]:
+def _batch(config: Mapping[str, Any], world: int) -> Iterator[ChangedValue | Unrehearsed]:
     """Keep what the ratios of batch sizes are: rollouts to update, groups to batch."""
     rows = config["per_device_train_batch_size"]
     accumulated = config["gradient_accumulation_steps"]
@@ -142,7 +142,7 @@ def _batch(config: Mapping[str, Any], world: int) -> Iterator[Change | Unrehears
         yield Unrehearsed(f"{world} processes", f"the rehearsal has one; {_ON_A_CARD}")
 
 
-def _device(config: Mapping[str, Any]) -> Iterator[Change | Unrehearsed]:
+def _device(config: Mapping[str, Any]) -> Iterator[ChangedValue | Unrehearsed]:
     why = NO_GPU
     yield from _set(config, "use_cpu", True, why)
     for key in ("bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "tf32", "torch_compile"):
@@ -159,7 +159,7 @@ def _device(config: Mapping[str, Any]) -> Iterator[Change | Unrehearsed]:
         yield Unrehearsed(f"the optimizer {optimizer}", f"{why}; {_ON_A_CARD}")
 
 
-def _engine(config: Mapping[str, Any], no_engine: str) -> Iterator[Change | Unrehearsed]:
+def _engine(config: Mapping[str, Any], no_engine: str) -> Iterator[ChangedValue | Unrehearsed]:
     if not config.get("use_vllm"):
         return
     if no_engine:

@@ -1,4 +1,4 @@
-"""Change TRL, transformers and the launchers in a rehearsed command's processes, each as soon as it is imported."""
+"""ChangedValue TRL, transformers and the launchers in a rehearsed command's processes, each as soon as it is imported."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _check_as_written(config: Any, check: Callable[[Any], None], world: int, fou
     written = copy.copy(config)
     written.__class__ = type(type(config).__name__, (type(config),), {"world_size": world})
     for one in found:
-        if isinstance(one, shrink.Change) and one.why == shrink.NO_GPU:
+        if isinstance(one, shrink.ChangedValue) and one.why == shrink.NO_GPU:
             setattr(written, one.key, one.new)
     try:
         check(written)

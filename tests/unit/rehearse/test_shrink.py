@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from pytest_rlregress.commands.rehearse.shrink import Change, Unrehearsed, find_changes
+from pytest_rlregress.commands.rehearse.shrink import ChangedValue, Unrehearsed, find_changes
 
 SOUND = {
     "output_dir": "out",
@@ -34,7 +34,7 @@ SOUND = {
 
 def shrink(world=1, no_engine="", **changed):
     found = find_changes(SOUND | changed, world, 3, "/rehearsal", no_engine)
-    values = SOUND | changed | {one.key: one.new for one in found if isinstance(one, Change)}
+    values = SOUND | changed | {one.key: one.new for one in found if isinstance(one, ChangedValue)}
     return values, [one.what for one in found if isinstance(one, Unrehearsed)]
 
 
@@ -77,12 +77,12 @@ def test_what_the_user_chose_stays():
 
 def test_what_is_small_is_not_told():
     found = find_changes(SOUND | {"max_completion_length": 8}, 1, 3, "/rehearsal")
-    assert "max_completion_length" not in [one.key for one in found if isinstance(one, Change)]
+    assert "max_completion_length" not in [one.key for one in found if isinstance(one, ChangedValue)]
 
 
 def test_a_key_that_this_release_does_not_have_is_not_set():
     found = find_changes({key: SOUND[key] for key in SOUND if key != "bf16"}, 1, 3, "/rehearsal")
-    assert "bf16" not in [one.key for one in found if isinstance(one, Change)]
+    assert "bf16" not in [one.key for one in found if isinstance(one, ChangedValue)]
 
 
 @pytest.mark.parametrize(
