@@ -1,4 +1,4 @@
-"""ChangedValue TRL, transformers and the launchers in a rehearsed command's processes, each as soon as it is imported."""
+"""Change TRL, transformers and the launchers in a rehearsed command's processes, each as soon as it is imported."""
 
 from __future__ import annotations
 
