@@ -125,6 +125,11 @@ def _judge_prompts(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
     if not event["rows"]:
         yield CheckRow("prompt lengths", "", "", UNCHECKED, event["why"])
         return
+    no_template = next((one["why"] for one in events if one["kind"] == "no_template"), "")
+    if no_template:
+        for check in ("prompt lengths", "answer's turn", "BOS"):
+            yield CheckRow(check, "", "needed", UNCHECKED, no_template)
+        return
     written = {one["key"]: one["old"] for one in events if one["kind"] == "change"}
     looked, rows, longest = len(event["lengths"]), event["rows"], event["longest"]
     room, completion = written.get("vllm_max_model_length"), written.get("max_completion_length")

@@ -57,6 +57,7 @@ def find(name: str) -> str:
         found = str(build("tiny").directory)
         reason = str(error).strip().splitlines()[0]
         why = f"it can't be read here ({reason}): a tiny Qwen2 with its own tokenizer and template"
+        events.write("no_template", why=f"the tokenizer of {name} can't be read here")
         events.note_unrehearsed(f"{name}: its template, vocabulary and architecture", f"can't be read here ({reason})")
     _replaced[name] = found
     events.note_change("model", name, found, why)

@@ -115,6 +115,13 @@ def test_prompts_that_do_not_fit_the_real_run(room, completion, why):
     assert why in find_row(judge([*make_events(*SOUND), *written, PROMPTS]), "prompt lengths").why
 
 
+def test_a_template_of_ours_says_nothing_of_the_users():
+    unread = {"kind": "no_template", "why": "the tokenizer of Qwen/Qwen2.5-7B can't be read here"}
+    judged = judge([*make_events(*SOUND), unread, PROMPTS])
+    assert judged.result is Result.PARTIAL
+    assert find_row(judged, "answer's turn").why == unread["why"]
+
+
 def test_an_error_of_the_rehearsal_is_told():
     judged = judge([*make_events(*SOUND), {"kind": "observer", "where": "x", "trace": "Traceback\nKeyError: 'x'"}])
     assert "KeyError" in show.as_text("trl grpo", judged, [])
