@@ -25,6 +25,7 @@ COMMANDS = {
     "bisect": ["bisect", "--help"],
     "upgrade": ["upgrade", "--help"],
     "run": ["run", "--help"],
+    "rehearse": ["rehearse", "--help"],
 }
 # Without an entry in passwd for this user, as in a container with --user 12345.
 NOBODY = """
