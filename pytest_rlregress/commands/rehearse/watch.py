@@ -149,7 +149,7 @@ class RehearsalRecorder(TrlRecorder):
         """Compare the engine's weights and log-probabilities with the trainer's, at once, while both have them."""
         if not self.drawn_now:
             return
-        from pytest_rlregress.fixtures.vllm_engine import read_completions
+        from pytest_rlregress.agreement.engine import read_completions
 
         self.rollout["stale"] = self.find_stale()
         drawn = [one for output in self.drawn_now for one in read_completions(output)]

@@ -6,6 +6,8 @@ import ast
 import graphlib
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,8 @@ TOOLS = ("cli", "commands", "trials", "environments")
 LEVELS = {part: level for level, part in enumerate(("scenarios", *TOOLS, *PLUGIN, *GROUND))}
 #: What runs in the process of pytest though it belongs to a tool: the plugin of a trial.
 IN_PYTEST = ("trials.trial_plugin",)
+#: What watches in a trainer's process: the recorder of the steps that tests run.
+IN_TRAINER = "commands.rehearse."
 #: What a tool may read of the plugin: the declaration of its options.
 OF_OPTIONS = "harness.settings"
 
@@ -101,8 +105,15 @@ def test_a_tool_starts_the_plugin_as_a_process(part):
         if module not in IN_PYTEST
         for name in read_imports(file)
         if part_of(name) in PLUGIN and not name.startswith(OF_OPTIONS) and name != OF_OPTIONS.partition(".")[0]
+        if not (module.startswith(IN_TRAINER) and part_of(name) == "fixtures")
     ]
     assert inside == []
+
+
+@pytest.mark.process
+def test_what_watches_a_trainer_imports_no_pytest():
+    code = "import sys, pytest_rlregress.commands.rehearse.watch; sys.exit('pytest' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_harness_modules_have_no_import_cycle():
