@@ -101,7 +101,8 @@ class Protocol:
         reruns, delay = _reruns_of(test)
         while True:
             ran = self._run_in_child(test, test.group, self._following(test, nextitem), reruns)
-            if any(report.failed for report in ran.reports) and (stops := self._checks.explains(test)):
+            failed = next((report for report in ran.reports if report.failed), None)
+            if failed is not None and (stops := self._checks.explains(test, ran.outcome(failed))):
                 return _not_run(test, stops)
             if not ran.again:
                 return ran
