@@ -69,8 +69,8 @@ def test_contained_test_runs_with_the_largest_values(answered, name, value):
 
 PLUGINS = (
     "assertion cacheprovider capture debugging doctest faulthandler junitxml logging monkeypatch pastebin randomly "
-    "recwarn rlregress setuponly skipping stepwise terminal threadexception tmpdir unittest unraisableexception warnings "
-    "xdist"
+    "recwarn rlregress setuponly skipping stepwise terminal threadexception tmpdir unittest unraisableexception "
+    "warnings xdist"
 )
 
 
