@@ -209,7 +209,7 @@ class Pool:
         folder.mkdir()
         order = child_config.order(self._config, files, folder, variables, self._coverage)
         order = replace(order, collects=group != _IMPORTS)
-        log, echo = folder / "log", self._config.option.capture in ("no", "tee-sys")
+        log, echo = folder / "log", self._config.getoption("capture", "no") in ("no", "tee-sys")
         if group.fresh:
             own = WarmServer((), order.environment, self._file("server"), self._preload)
             try:

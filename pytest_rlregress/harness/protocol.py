@@ -234,7 +234,7 @@ class Protocol:
         if made := self._checks.take_reports():
             add_properties(reports[0], checks=json.dumps(made))
         for report in reports:
-            drop_output(report, printed=self._config.option.capture == "no")
+            drop_output(report, printed=self._config.getoption("capture", "no") == "no")
             test.item.ihook.pytest_runtest_logreport(report=report)
 
     def interrupt(self) -> None:

@@ -28,6 +28,7 @@ from pytest_rlregress.records.reader import JOURNAL
 from pytest_rlregress.records.record_types import JournalLine, Record, State
 from pytest_rlregress.records.remote import RemoteError, RemoteRecords
 from pytest_rlregress.util import files
+from pytest_rlregress.util.text import clean, clean_lines
 
 if TYPE_CHECKING:
     from pytest_rlregress.harness.session import Session
@@ -61,11 +62,11 @@ class RecordWriter(RunResults):
                 self._remote.begin_run(session.profile_id)
         except OSError as error:
             raise pytest.UsageError(
-                f"{source}: no record can be written to {folder}: {error.strerror}. "
+                f"{source}: no record can be written to {clean(str(folder), 300)}: {error.strerror}. "
                 "Allowed: a folder that is there or can be made."
             ) from None
         except RemoteError as error:
-            raise pytest.UsageError(f"{source}: no record can be written there: {error}") from None
+            raise pytest.UsageError(clean_lines(f"{source}: no record can be written there: {error}")) from None
 
     @pytest.hookimpl(trylast=True)  # a run that another plugin refuses leaves no journal
     def pytest_sessionstart(self) -> None:
@@ -110,7 +111,7 @@ class RecordWriter(RunResults):
             terminalreporter.write_line(f"FAILED: {self._unwritten}", red=True)
         elif self.written:
             copied = f"{self._remote.url}/{self._path.name}, here " if self._remote else ""
-            terminalreporter.write_line(f"record: {copied}{self.written}")
+            terminalreporter.write_line(clean_lines(f"record: {copied}{self.written}"))
 
     def _write(self, session: pytest.Session | None, journal: Journal) -> None:
         unfinished = any(test.raw_status in ("pending", "interrupted") for test in self.tests.values())

@@ -65,7 +65,7 @@ def parse_command(command: Sequence[str]) -> ParsedCommand:
     at = next((at for at, word in enumerate(words) if _STARTS_PYTHON.fullmatch(Path(word).name)), None)
     if at is None:
         raise ConfigError(
-            f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl, and is no shell's script"
+            f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl, and isn't a shell's script"
         )
     interpreter = ["uv", "run", "--no-sync", *words[2:at], "python"] if words[:2] == ["uv", "run"] else []
     starts_itself, words = at == 0, words[at:]

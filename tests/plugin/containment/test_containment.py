@@ -383,7 +383,7 @@ def test_stall(watch_log, tmp_path):
     log = tmp_path / "server.log"
     log.write_text("begun\\n")
     watch_log(log)
-    time.sleep(0.5)
+    time.sleep(3)  # it is watched by then
     with log.open("a") as file:
         file.write('INFO:     127.0.0.1:40000 - "POST /v1/completions HTTP/1.1" 400 Bad Request\\n')
     time.sleep(600)

@@ -20,6 +20,7 @@ COMMANDS = {
     "new": ["new", "my-failure", "--folder", "made/area"],
     "diagnose": ["diagnose", "train.log"],
     "preflight": ["preflight", "run.yaml", "--hw=h100"],
+    "preflight of a script": ["preflight", "--hw=h100", "--", "bash", "run.sh"],
     "audit": ["audit", "batch.jsonl"],
     "report": ["report", "records"],
     "bisect": ["bisect", "--help"],
@@ -64,6 +65,7 @@ def folder(tmp_path):
     """A folder with something for every command."""
     (tmp_path / "train.log").write_text("ValueError: something long enough\n")
     (tmp_path / "run.yaml").write_text("data: {train_batch_size: 256}\nactor_rollout_ref: {model: {path: a/b-7B}}\n")
+    (tmp_path / "run.sh").write_text("python3 -c 'print(1)'; rm -rf records\n")
     (tmp_path / "batch.jsonl").write_text('{"input": "a", "output": "b", "score": 1.0}\n' * 4)
     (tmp_path / "records").mkdir()
     (tmp_path / "site").mkdir()

@@ -201,7 +201,7 @@ def test_run_writes_a_complete_record(pytester, recorded, distributed):
     ("ends", "args", "ended"),
     [
         ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", (), "other interrupted"),
-        ("heard(); os.kill(os.getppid(), signal.SIGINT); time.sleep(2)", ("-n1",), "other interrupted"),
+        ("heard(); os.kill(os.getppid(), signal.SIGINT); time.sleep(30)", ("-n1",), "other interrupted"),
         ("assert 0", ("-x",), "failed failed"),
         ("os._exit(9)", ("-n1", "--max-worker-restart=0"), "failed failed"),
     ],
