@@ -83,6 +83,11 @@ def test_a_step_without_any_trained_token_is_not():
     assert "every label is masked" in dict(find_complaints(make_record(**masked), 1e-5))["trained tokens"]
 
 
+def test_dropout_is_named_where_zero_adapters_hide_it():
+    found = dict(find_complaints(make_record(second_pass=0.0, dropouts=("lora_dropout.default 0.05",)), 1e-5))
+    assert "by lora_dropout.default 0.05" in found["second pass"]
+
+
 def test_learning_rate_zero_is_named():
     assert ("update", "the learning rate is 0") in list(find_complaints(make_record(learning_rate=0.0), 1e-5))
 
