@@ -146,11 +146,11 @@ def reference_is_the_start(record: Any, tolerance: float, compared: str) -> Iter
 def passes_are_the_same(record: Any, tolerance: float, compared: str) -> Iterator[str]:
     """Complain of a policy that is random while it is trained; adapters that are zero at first hide it in one step."""
     if record.dropouts or not record.second_pass <= SAME_BATCH:
-        yield (
-            f"the policy is random while it is trained, by "
-            f"{', '.join(record.dropouts) or 'a dropout in its forward, such as attention_dropout'}: two passes of one "
-            f"batch differ by up to {record.second_pass:.2g} nats"
-        )
+        by = ", ".join(record.dropouts) or "a dropout in its forward, such as attention_dropout"
+        apart = f"two passes of one batch differ by up to {record.second_pass:.2g} nats"
+        if record.second_pass == 0:
+            apart = "adapters that are still zero hide it in this step"
+        yield f"the policy is random while it is trained, by {by}: {apart}"
 
 
 def split_is_the_same(record: Any, tolerance: float, compared: str) -> Iterator[str]:
