@@ -42,6 +42,7 @@ def make_record(number=1, **changed):
         engine_completions=COMPLETIONS,
         gap=1e-7,
         floor=1e-7,
+        cached_gap=1e-7,
         logprobs=(((-1.0, -2.0), (-1.0, -2.0)),) * 4,
         ratio_difference=0.0,
         second_pass=0.0,

@@ -24,6 +24,7 @@ def _compare_norms(record: RehearsalRecord) -> float | None:
 NUMBERS: dict[str, tuple[Measure, str, str]] = {
     "rewards used": (_read("reward_difference"), "", "≤ 1e-05"),
     "agreement": (_read("gap"), " nats", ""),
+    "cached prompts": (_read("cached_gap"), " nats", f"≤ {properties.CACHED:.0e}"),
     "ratio": (_read("ratio_difference"), " nats", f"≤ {properties.SAME:.0e}"),
     "reference": (_read("reference_difference"), " nats", f"≤ {properties.SAME:.0e}"),
     "second pass": (_read("second_pass"), " nats", f"≤ {properties.SAME_BATCH:.0e}"),

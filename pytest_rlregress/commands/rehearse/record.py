@@ -27,6 +27,7 @@ class RehearsalRecord(StepRecord):
         wanted: The advantages that the rewards make.
         gap: Mean |difference| of engine's and trainer's log-probabilities in nats a token; ``floor`` that of rounding;
             ``cause`` what explains it.
+        cached_gap: The same behind a long prompt that the engine was asked for after the sync before.
         logprobs: Of each completion's tokens, the engine's and the trainer's.
         ratio_difference: Largest |new - old log-probability| before the update on these completions.
         reference_difference: The same of the reference model in the first step.
@@ -53,6 +54,7 @@ class RehearsalRecord(StepRecord):
     gap: float | None = None
     floor: float | None = None
     cause: str = ""
+    cached_gap: float | None = None
     logprobs: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] | None = None
     ratio_difference: float | None = None
     reference_difference: float | None = None

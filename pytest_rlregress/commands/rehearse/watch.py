@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from pytest_rlregress.commands.rehearse import events, passes
+from pytest_rlregress.commands.rehearse import events, passes, probe
 from pytest_rlregress.commands.rehearse.properties import SAME_BATCH
 from pytest_rlregress.commands.rehearse.record import RehearsalRecord, make_advantages, to_plain
 from pytest_rlregress.commands.rehearse.resume import find_savable
@@ -188,6 +188,7 @@ class RehearsalRecorder(TrlRecorder):
             rollout["logprobs"] = tuple((tuple(one.logprobs), row) for one, row in zip(drawn, trainers, strict=True))
         if not found.agrees:
             rollout["cause"] = str(found.explain())
+        rollout["cached_gap"] = probe.measure_cached(llm, self.trainer.model)
 
     def find_stale(self) -> tuple[str, ...]:
         """Return the names of the engine's weights that aren't the trainer's; none where they can't be read."""
@@ -262,7 +263,7 @@ class RehearsalRecorder(TrlRecorder):
         unseen = {**found, **({"gradient's norm": form, "direction": form} if form else {})}
         fresh = trainer.state.global_step == rollout.get("number")
         again = f"the step trains again on what was sampled for step {rollout.get('number')}"
-        for name in ("engine's prompts", "sync", "agreement"):
+        for name in ("engine's prompts", "sync", "agreement", "cached prompts"):
             if not trainer.use_vllm:
                 unseen[name] = NO_ENGINE
             elif not fresh:
@@ -270,7 +271,7 @@ class RehearsalRecorder(TrlRecorder):
         if "no_weights" in rollout:
             unseen["sync"] = rollout["no_weights"]
         if "no_gap" in rollout:
-            unseen |= {"agreement": rollout["no_gap"], "engine's prompts": rollout["no_gap"]}
+            unseen |= dict.fromkeys(("agreement", "engine's prompts", "cached prompts"), rollout["no_gap"])
         if "ratio_difference" not in self.step:
             unseen["ratio"] = again if not fresh else "TRL computes no old log-probabilities here: its ratio is 1"
         if "reference_difference" not in rollout:
@@ -301,7 +302,7 @@ class RehearsalRecorder(TrlRecorder):
         """Make the record of a step, and write it."""
         names = (
             *("stubbed", "own_rewards", "reward_difference", "group_rows", "engine_prompts", "engine_completions"),
-            *("wanted", "gap", "floor", "cause", "logprobs", "reference_difference", "lengths"),
+            *("wanted", "gap", "floor", "cause", "cached_gap", "logprobs", "reference_difference", "lengths"),
         )
         more = {name: self.rollout[name] for name in names if name in self.rollout}
         ids = getattr(self.trainer, "eos_token_ids", None)

@@ -54,7 +54,7 @@ def test_a_core_check_that_was_not_made_is_not_green(name):
 
 def test_transformers_needs_no_sync():
     unseen = {"sync": "there is no engine", "agreement": "there is no engine", "reference": "beta is 0"}
-    unseen["engine's prompts"] = "there is no engine"
+    unseen |= {"engine's prompts": "there is no engine", "cached prompts": "there is no engine"}
     none = {"engine_prompts": None, "engine_completions": None, "gap": None, "stale": None, "not_seen": unseen}
     assert judge(make_events(make_record(1, **none), make_record(2, **none))).result is Result.CLEAN
 

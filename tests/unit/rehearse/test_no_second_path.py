@@ -19,7 +19,6 @@ TRAINS = {
     "multinomial",
     "log_softmax",
     "create_optimizer",
-    "generate",
 }
 
 

@@ -22,6 +22,7 @@ BROKEN = {
     "advantages": ({"advantages": tuple(make_advantages(((1.0, 0.0), (0.0, 1.0)), "group", 1e-4))}, "rewards make"),
     "sync": ({"stale": ("lm_head.weight",)}, "other weights than the trainer's: lm_head.weight"),
     "agreement": ({"gap": 0.05, "cause": "0.05 nats a token; at temperature 0.7"}, "temperature 0.7"),
+    "cached prompts": ({"cached_gap": 1e-3}, "reset the prefix cache"),
     "ratio": ({"ratio_difference": 0.01}, "the ratio isn't 1"),
     "reference": ({"reference_difference": 0.01, "not_seen": {}}, "the KL divergence isn't 0"),
     "second pass": ({"second_pass": 2e-5, "dropouts": ("lora_dropout 0.05",)}, "lora_dropout 0.05"),
@@ -68,8 +69,8 @@ def test_not_a_number_is_never_sound(changed):
 
 
 def test_a_number_that_is_missing_is_never_sound():
-    [(name, complaint)] = find_complaints(make_record(gap=None), 1e-5)
-    assert name == "agreement"
+    [(name, complaint)] = find_complaints(make_record(second_pass=None), 1e-5)
+    assert name == "second pass"
     assert "neither seen nor declared not seen" in complaint
 
 
@@ -81,6 +82,11 @@ def test_completions_that_are_left_out_on_purpose_are_sound():
 def test_a_step_without_any_trained_token_is_not():
     masked = {"lengths": (0, 0, 0, 0), "truncated_masked": True}
     assert "every label is masked" in dict(find_complaints(make_record(**masked), 1e-5))["trained tokens"]
+
+
+def test_dropout_is_named_where_zero_adapters_hide_it():
+    found = dict(find_complaints(make_record(second_pass=0.0, dropouts=("lora_dropout.default 0.05",)), 1e-5))
+    assert "by lora_dropout.default 0.05" in found["second pass"]
 
 
 def test_learning_rate_zero_is_named():
