@@ -166,6 +166,7 @@ def _read_words(command: Sequence[str], environ: Mapping[str, str]) -> PlannedRu
     words, environ = find_command(command, environ)
     parsed = parse_command(words)
     run = parsed.run
+    run.words = tuple(parsed.words)
     run.environ = {name: text for name, text in environ.items() if os.environ.get(name) != text} | run.environ
     if Path(parsed.words[0]).name == "trl":
         run.trainer = "trl"
