@@ -124,8 +124,8 @@ def _compare(
     places = {key: str(run.place(key)) for key in run.places}
     refused = [one for one in find_refused(snapshots, package, places) if _is_own(one, first, last, by_script, run)]
     moved = [*find_moved(snapshots, package, [*given])]
-    names = {one.key for one in [*refused, *moved]}
-    messages = reader.list_messages([pair.trl for pair in pairs]) if names else []
+    asks = bool(refused) or any(one.change == "moved" and one.after is None for one in moved)
+    messages = reader.list_messages([pair.trl for pair in pairs]) if asks else []
     answer.checked.append(f"{len(last.values)} fields of {method} in {len(snapshots)} releases")
     found = [_name(one, last, messages, given.get(one.key)) for one in refused]
     for one in moved:
