@@ -6,7 +6,7 @@ import subprocess
 import sys
 from importlib import import_module
 
-NAMES = ("startup", "containment", "faults", "step", "diagnose", "audit", "bisect", "upgrade", "page")
+NAMES = ("startup", "containment", "faults", "step", "diagnose", "audit", "bisect", "moved", "upgrade", "page")
 
 if unknown := [name for name in sys.argv[1:] if name not in NAMES]:
     sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")

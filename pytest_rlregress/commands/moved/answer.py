@@ -14,7 +14,6 @@ from pytest_rlregress.util.coverage import Coverage, Result, Unchecked
 from pytest_rlregress.util.text import plural, wrapped
 
 _MOST_LINES = 20
-_WIDTH = 118
 _KINDS = [*Kind]
 _NOUNS = {
     Kind.KEY: "key of yours gone or refused",
@@ -109,14 +108,18 @@ def as_text(moved: Moved, verbose: bool) -> str:
     room = _MOST_LINES - len(end) - len(sections)
     lines = []
     for at, (kind, some) in enumerate(sections):
-        later = sum(min(2, len(others)) for _, others in sections[at + 1 :])
-        kept = some if verbose or len(some) <= room - later else some[: max(1, room - later - 1)]
-        room -= len(kept) + (len(kept) < len(some))
         lines.append(kind.value[0].upper() + kind.value[1:])
-        for one in kept:
-            lines += list_lines(one, moved, verbose)
-        if len(kept) < len(some):
-            lines.append(f"  and {len(some) - len(kept)} more: -v")
+        later = 2 * len(sections[at + 1 :])  # a line for what is shown of each, one for what isn't
+        parts = [list_lines(one, moved, verbose) for one in some]
+        for number, part in enumerate(parts):
+            left = len(parts) - number
+            needed = sum(map(len, parts[number:]))
+            if not verbose and number and needed > room - later and len(part) + 1 > room - later:
+                lines.append(f"  and {left} more: -v")
+                room -= 1
+                break
+            lines += part
+            room -= len(part)
     return "\n".join([*lines, *end])
 
 
@@ -138,22 +141,24 @@ def _list_end(moved: Moved, verbose: bool) -> Iterator[str]:
 
 def list_lines(one: Finding, moved: Moved, verbose: bool) -> list[str]:
     """Return a finding as a line, with ``verbose`` its reason and place below."""
-    text = f"  {one.key}: {describe(one, moved, verbose)}"
+    text = f"{one.key}: {describe(one, moved, verbose)}"
     if one.why and not one.instead and not verbose and one.kind is Kind.KEY:
         text = f"{text}: {one.why}"
     if not verbose:
-        return [text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"]
+        most = 1 if one.kind in (Kind.DEFAULT, Kind.ENGINE) else 2
+        found = wrapped(text, "  ", "      ")
+        return found if len(found) <= most else [*found[: most - 1], f"{found[most - 1]} …"]
     why = "" if one.kind is Kind.NAME else one.why
     below = [part for part in (why, one.place and f"given: {one.place}" if one.kind is Kind.KEY else "") if part]
     if one.place and one.kind is not Kind.KEY:
         below.append(f"in {one.place}")
-    return [text, *(line for part in below for line in wrapped(part, "      ", "      "))]
+    return [f"  {text}", *(line for part in below for line in wrapped(part, "      ", "      "))]
 
 
 def describe(one: Finding, moved: Moved, verbose: bool = False) -> str:
     """Describe a finding behind its key: what happened, in which release, what to write instead."""
     forward = Version(moved.ends[0]) <= Version(moved.ends[1])
-    since = f" {'since' if forward else 'before'} {one.release}" if one.release else ""
+    since = f" {'since' if forward else 'up to'} {one.release}" if one.release else ""
     whose = f" ({one.package})" if one.package and one.package != moved.package else ""
     instead = ""
     if one.instead:
@@ -171,3 +176,12 @@ def describe(one: Finding, moved: Moved, verbose: bool = False) -> str:
     if one.change == "unbound":
         return f"{one.why.partition(':')[0]}{since}; {one.after if verbose else one.after.rpartition('/')[2]}"
     return str(one.after)
+
+
+def list_short(moved: Moved, most: int = 6) -> list[str]:
+    """Return the sentence, below it the first findings, and what wasn't read: for another command's answer."""
+    some = [line.strip() for one in moved.findings[:most] for line in list_lines(one, moved, verbose=False)]
+    more = len(moved.findings) - most
+    if more > 0:
+        some.append(f"and {more} more: rlregress moved {moved.package}=={'..'.join(moved.ends)}")
+    return [moved.sentence, *some, *(f"not read: {one}" for one in moved.answer.not_read)]

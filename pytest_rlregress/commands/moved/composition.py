@@ -25,16 +25,16 @@ _HYDRA_MAIN = re.compile(r"@hydra\.main\(\s*config_path=([\"'])(.*?)\1,\s*config
 _OPTION = re.compile(r"--(config-path|config-name|config-dir)(?:=(.*))?")
 
 
-def make_job(run: PlannedRun, words: Sequence[str]) -> dict[str, Any]:
+def make_job(run: PlannedRun) -> dict[str, Any]:
     """Make what the child is given of a run: its overrides as they are written, and the values of its files."""
     given = [place.argument for key, place in run.places.items() if place.argument and run.sign(key) is not None]
     overrides = [one for one in given if re.match(r"[+~]{0,2}[A-Za-z_]\w*[.=]", one)]
     files = {key: run.get(key) for key, place in run.places.items() if place.file}
     laid = {key: value for key, value in files.items() if not isinstance(value, dict)}
     options: dict[str, str] = {}
-    for at, word in enumerate(words):
+    for at, word in enumerate(run.words):
         if found := _OPTION.fullmatch({"-cp": "--config-path", "-cn": "--config-name"}.get(word, word)):
-            options[found[1]] = found[2] if found[2] is not None else "".join(words[at + 1 : at + 2])
+            options[found[1]] = found[2] if found[2] is not None else "".join(run.words[at + 1 : at + 2])
     return {"words": overrides, "laid": laid, "options": options}
 
 
@@ -44,16 +44,21 @@ def take_snapshots(
     """Compose each release's configuration with the run's overrides."""
     options = job["options"]
     engine = next((one.partition("=")[2] for one in job["words"] if one.startswith("model_engine=")), "dp")
+    is_usual = options.get("config-path", "config") == "config" and "config-dir" not in options
+    if named := re.fullmatch(r"ppo_(?:(megatron)_)?trainer(?:\.yaml)?", options.get("config-name", "ppo_trainer")):
+        engine = named[1] or engine
+    is_usual = is_usual and named is not None and program == MAIN
     generated = "_generated_ppo_trainer.yaml" if engine == "dp" else f"_generated_ppo_{engine}_trainer.yaml"
     path, ends = f"verl/trainer/config/{generated}", (releases[0], releases[-1])
     given: dict[str, Any] = {"words": job["words"], "laid": job["laid"]}
-    own = options.get("config-path") or options.get("config-dir")  # the user's files: nothing of them is kept
+    # The user's own files: nothing of them is kept.
+    own = options.get("config-path", "").startswith("/") or "config-dir" in options
     made: dict[str, Any] = {}
     keys: dict[str, Any] = {}
     jobs: dict[str, dict[str, Any]] = {}
     with TemporaryDirectory(prefix="rlregress-") as name:
         for release in releases:
-            whole = release in ends or bool(options) or program != MAIN or path not in release.paths
+            whole = release in ends or not is_usual or path not in release.paths
             key = [release.key, given, program, options, engine, whole] if release.key and not own else None
             keys[release.version] = key
             if (kept := reader.facts.peek(key)) is not None:
@@ -90,19 +95,14 @@ def _describe_composition(release: Release, program: str, options: Mapping[str, 
         raise NotRead(f"verl {release.version} has no program {program}")
     if main is None:
         main = _HYDRA_MAIN.search(release.read("verl/trainer/main_ppo.py"))
-    folder = top / Path(path).parent / (main[2] if main else "config")
+    beside = top / Path(path).parent
+    folder = beside / (main[2] if main else "config")
     name = options.get("config-name") or (main[4] if main else "ppo_trainer")
-    search = [str(folder)] if options.get("config-path") else []
-    if options.get("config-dir"):
+    own = beside / options["config-path"] if "config-path" in options else folder  # Hydra's: beside the program
+    search = [str(folder)] if own != folder else []
+    if "config-dir" in options:
         search.append(str(Path(options["config-dir"]).absolute()))
-    own = Path(options["config-path"]).absolute() if options.get("config-path") else folder
-    search += [str(top / "verl/trainer/config")] if folder.parts[-3:] != ("verl", "trainer", "config") else []
-    return {
-        "folder": str(own),
-        "name": name.removesuffix(".yaml"),
-        "search": search if options.get("config-path") or options.get("config-dir") else [],
-        "working": str(top),
-    }
+    return {"folder": str(own), "name": name.removesuffix(".yaml"), "search": search, "working": str(top)}
 
 
 def _ask_children(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -152,8 +152,10 @@ def _compare_names(
 def _shorten(text: str) -> str:
     """Return the names of a checker's sentence: the argument and the function, the module and the member."""
     names = re.findall(r"`([^`]+)`", text)
-    if "has no member" in text and len(names) > 1:
+    if ("has no member" in text or "has no attribute" in text) and len(names) > 1:
         return f"{names[0]}.{names[1]}"
+    if text.startswith("Argument ") and len(names) > 1:
+        return f"{names[1].rpartition('.')[2]}({names[0]}=…)"
     return " of ".join(names[:2]) or text
 
 

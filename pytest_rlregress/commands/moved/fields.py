@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_rlregress.commands.moved.findings import UNKNOWN
@@ -23,12 +23,14 @@ class Field:
     Attributes:
         value: Its default, ``???`` where it isn't known.
         package: The package that has the default.
-        allowed: The texts that it takes, if its type or a check lists them.
+        allowed: The texts that it takes, if its type lists them.
+        choices: Those that a command line takes, if its metadata list them.
     """
 
     value: Any
     package: str
     allowed: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 @dataclass
@@ -90,10 +92,10 @@ def find_fields(source: ClassSource) -> dict[str, Field]:
                 if "ClassVar" in ast.unparse(node.annotation):
                     continue
                 value = _read_default(node.value, cls.module)
-                found[name] = Field(value, cls.package, _read_literal(node.annotation))
+                found[name] = Field(value, cls.package, _read_literal(node.annotation), _read_choices(node.value))
         for name, value in documented.items():
             if name in found and found[name].value in (None, UNKNOWN) and value is not None:
-                found[name] = Field(value, found[name].package, found[name].allowed)
+                found[name] = replace(found[name], value=value)
     return found
 
 
@@ -136,6 +138,15 @@ def _read_literal(node: ast.expr) -> tuple[str, ...]:
         if isinstance(one, ast.Subscript) and ast.unparse(one.value).endswith("Literal"):
             inside = one.slice.elts if isinstance(one.slice, ast.Tuple) else [one.slice]
             return tuple(str(text.value) for text in inside if isinstance(text, ast.Constant))
+    return ()
+
+
+def _read_choices(node: ast.expr | None) -> tuple[str, ...]:
+    """Read the choices in a field's metadata."""
+    for one in ast.walk(node) if node is not None else ():
+        for key, value in zip(one.keys, one.values, strict=True) if isinstance(one, ast.Dict) else ():
+            if isinstance(key, ast.Constant) and key.value == "choices" and isinstance(value, (ast.List, ast.Tuple)):
+                return tuple(str(text.value) for text in value.elts if isinstance(text, ast.Constant))
     return ()
 
 

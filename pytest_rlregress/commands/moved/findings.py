@@ -97,7 +97,7 @@ def find_refused(snapshots: Sequence[Snapshot], package: str, places: Mapping[st
             "refused" if why else "gone",
             release="" if before else turn,
             package=package,
-            why=f"{why}; {snapshots[0].version} refuses it too".lstrip("; ") if before else why,
+            why="; ".join(filter(None, [why.rstrip("."), f"{snapshots[0].version} refuses it too" if before else ""])),
             place=places.get(key, ""),
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -35,8 +34,6 @@ examples:
   rlregress moved verl==0.8.0..0.9.0                              all of verl's defaults, without a run
   rlregress moved vllm==0.33.0                                    the installed trainers with another engine
 """
-_TRAINERS = ("verl", "trl")
-_BELOW = ("vllm", "transformers", "tensordict", "ray")
 _SPECIFIER = re.compile(r"([A-Za-z][\w.-]*?)==([\w.+!-]*?)(\.\.([\w.+!-]*))?")
 
 
@@ -70,6 +67,7 @@ def declare(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare the releases for the run and print what moved; returns the exit code."""
     from pytest_rlregress.commands.moved.answer import Moved, as_json, as_text
+    from pytest_rlregress.commands.moved.comparison import compare
     from pytest_rlregress.commands.moved.index import NoSuchRelease, NotRead
     from pytest_rlregress.commands.moved.reading import Answer
     from pytest_rlregress.commands.preflight.config import ConfigError
@@ -97,6 +95,7 @@ def read_specifier(text: str) -> tuple[str, tuple[str, str]]:
     """
     from packaging.utils import canonicalize_name
 
+    from pytest_rlregress.commands.moved.comparison import COMPARED
     from pytest_rlregress.commands.moved.reading import find_installed
     from pytest_rlregress.commands.preflight.config import ConfigError
 
@@ -104,8 +103,8 @@ def read_specifier(text: str) -> tuple[str, tuple[str, str]]:
     if not found or not (found[2] or found[4]):
         raise ConfigError(f"{text!r} names no releases: write verl==0.7.0..0.9.1, verl==0.7.0.. or verl==0.9.1")
     package: str = canonicalize_name(found[1])
-    if package not in (*_TRAINERS, *_BELOW):
-        raise ConfigError(f"{package} isn't compared: {', '.join((*_TRAINERS, *_BELOW))} are")
+    if package not in COMPARED:
+        raise ConfigError(f"{package} isn't compared: {', '.join(COMPARED)} are")
     here = find_installed(package)
     first, last = (found[2], found[4]) if found[3] else ("", found[2])
     if not (first and last) and not here:
@@ -114,51 +113,3 @@ def read_specifier(text: str) -> tuple[str, tuple[str, str]]:
     if ends[0] == ends[1]:
         raise ConfigError(f"{package} {ends[0]} is both ends: name another release")
     return package, ends
-
-
-def compare(
-    package: str, ends: tuple[str, str], words: list[str], command: list[str], folder: Path, offline: bool
-) -> Any:
-    """Compare two releases for a run; returns the answer, a ``Moved``.
-
-    Raises:
-        ConfigError: The run can't be read, or isn't the package's.
-        NoSuchRelease: An end doesn't exist.
-        NotRead: An end could not be read.
-        RequestError: The settings of uv or pip can't be read.
-    """
-    from pytest_rlregress.commands.moved.answer import Moved
-    from pytest_rlregress.commands.moved.engines import read_engine
-    from pytest_rlregress.commands.moved.facts import Facts
-    from pytest_rlregress.commands.moved.index import Index
-    from pytest_rlregress.commands.moved.reading import Reader, find_installed
-    from pytest_rlregress.commands.moved.trl import read_trl
-    from pytest_rlregress.commands.moved.verl import read_verl
-    from pytest_rlregress.commands.moved.wheels import Releases
-    from pytest_rlregress.commands.preflight.command import read
-    from pytest_rlregress.commands.preflight.config import ConfigError, PlannedRun
-    from pytest_rlregress.environments.uv import read_sources
-
-    trainer = package if package in _TRAINERS else ""
-    run = PlannedRun(trainer)
-    if words or command:
-        run = read(words, os.environ, command, asks=False)
-        if trainer and run.trainer != trainer:
-            raise ConfigError(f"{run.title} is a run of {run.trainer}, and {package} is what moves")
-    index = Index(read_sources(os.environ), folder / "moved", offline=offline)
-    for end in ends:
-        if end != find_installed(package):
-            index.find_wheel(package, end)
-    reader = Reader(Releases(index, folder / "moved"), Facts(folder / "moved/facts"))
-    if package == "verl":
-        found = read_verl(run, command, ends, reader)
-    elif package == "trl":
-        found = read_trl(run, package, ends, reader)
-    else:
-        trainers = [run.trainer] if run.trainer else [one for one in _TRAINERS if find_installed(one)]
-        if not trainers:
-            raise ConfigError(f"neither of {' and '.join(_TRAINERS)} is installed here, and {package} has no run alone")
-        found = read_engine(dict.fromkeys(trainers, run if run.trainer else None), package, ends, reader)
-        if package == "transformers" and "trl" in trainers:
-            found.add(read_trl(run if run.trainer else PlannedRun("trl"), package, ends, reader))
-    return Moved(package, ends, run.title or "any run", found)

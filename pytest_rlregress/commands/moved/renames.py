@@ -18,6 +18,8 @@ _NEW = re.compile(
     r"(?: instead| argument| parameter|[.,;)]|$|\s)"
 )
 _NO_NAMES = {"the", "a", "an", "it", "of", "in", "this", "to", "your", "instead", "them", "by", "with", "one", "either"}
+# Last names that say little by themselves: the table above must be the same too.
+_COMMON = {"mode", "enable", "enabled", "name", "path", "dtype", "type", "strategy", "lr", "_target_"}
 
 
 def find_translations(release: Release) -> dict[str, str]:
@@ -169,7 +171,8 @@ def _cut_message(text: str, word: re.Pattern[str]) -> str:
     sentences = re.split(r"(?<=[.!;])\s+(?=[A-Z`'])", text)
     for at, sentence in enumerate(sentences):
         if word.search(sentence) and _WARNS.search(" ".join(sentences[at : at + 3])):
-            return " ".join(sentences[at : at + 3])[:300]
+            said = " ".join(sentences[at : at + 3])
+            return re.sub(r"^\w+ \(`.*?\):? (?=[A-Z])", "", said)[:300]  # a docstring's name and type
     return ""
 
 
@@ -177,6 +180,8 @@ def find_same_name(key: str, known: Collection[str], old: Collection[str]) -> st
     """Return the key of another table that has the same last name, new ones of the same section first; "" for none."""
     section, name = key.partition(".")[0], key.rpartition(".")[2]
     same = [one for one in known if one.rpartition(".")[2] == name and one != key]
+    if name in _COMMON:
+        same = [one for one in same if one.split(".")[-2:-1] == key.split(".")[-2:-1]]
     tables = set(key.split("."))
     best = sorted(
         same,

@@ -124,10 +124,10 @@ def _compare(
     places = {key: str(run.place(key)) for key in run.places}
     refused = [one for one in find_refused(snapshots, package, places) if _is_own(one, first, last, by_script, run)]
     moved = [*find_moved(snapshots, package, [*given])]
-    names = {one.key for one in [*refused, *moved]}
-    messages = reader.list_messages([pair.trl for pair in pairs]) if names else []
+    asks = bool(refused) or any(one.change == "moved" and one.after is None for one in moved)
+    messages = reader.list_messages([pair.trl for pair in pairs]) if asks else []
     answer.checked.append(f"{len(last.values)} fields of {method} in {len(snapshots)} releases")
-    found = [_name(one, last, messages) for one in refused]
+    found = [_name(one, last, messages, given.get(one.key)) for one in refused]
     for one in moved:
         finding = features.weigh_trl(one, last.values)
         if one.change == "moved" and one.after is None:  # the value that stands for "not given" of a name that goes
@@ -178,8 +178,9 @@ def _describe(pair: Pair, method: str, given: Mapping[str, Any], by_script: bool
         values |= find_defaults(source, fields, given)
         packages |= {key: one.package for key, one in fields.items() if one.package != "trl"}
         for key, one in fields.items():
-            if one.allowed and isinstance(given.get(key), str) and given[key] not in one.allowed:
-                refused[key] = f"it takes {', '.join(one.allowed)}"
+            allowed = one.allowed or (() if by_script else one.choices)
+            if allowed and isinstance(given.get(key), str) and given[key] not in allowed:
+                refused[key] = f"it takes {', '.join(allowed)}"
         for key, bad, good, said in find_refused_values(source):
             value = given.get(key)
             if isinstance(value, str) and (value in bad or (good and value not in good)):
@@ -205,10 +206,11 @@ def _list_classes(release: Release, method: str) -> list[str]:
     return []
 
 
-def _name(finding: Finding, last: Snapshot, messages: Sequence[Sequence[str]]) -> Finding:
-    """Add the new name of a key that is gone, and what TRL said of it."""
+def _name(finding: Finding, last: Snapshot, messages: Sequence[Sequence[str]], value: Any) -> Finding:
+    """Add the new name of a key that is gone or of a value that is refused, and what TRL said of it."""
     if finding.change == "refused":
-        return finding
+        message, name = find_message(str(value), messages)
+        return replace(finding, instead=name, why=f"{finding.why}. {message}".rstrip(". "))
     message, name = find_message(finding.key, messages)
     if name in last.values:
         return replace(finding, instead=name, why=message)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from packaging.version import Version
+
 from pytest_rlregress.commands.moved import features
 from pytest_rlregress.commands.moved.composition import MAIN, make_job, take_snapshots
 from pytest_rlregress.commands.moved.fields import ClassSource, find_class, find_fields, find_refused_values
@@ -28,12 +30,11 @@ from pytest_rlregress.commands.preflight.config import PlannedRun
 from pytest_rlregress.commands.preflight.stops import match_values
 
 
-def read_verl(run: PlannedRun, words: Sequence[str], ends: tuple[str, str], reader: Reader) -> Answer:
+def read_verl(run: PlannedRun, ends: tuple[str, str], reader: Reader) -> Answer:
     """Compare two releases of verl for a run.
 
     Args:
         run: What its words and files say.
-        words: The command's.
         ends: The release that it comes from, and the one that it goes to.
         reader: Reads releases.
 
@@ -44,7 +45,7 @@ def read_verl(run: PlannedRun, words: Sequence[str], ends: tuple[str, str], read
     answer = Answer()
     releases = reader.read_range("verl", ends, TRAINER, answer)
     program = run.program if run.program.startswith("verl.") else MAIN
-    taken = take_snapshots(releases, program, make_job(run, words), reader, answer)
+    taken = take_snapshots(releases, program, make_job(run), reader, answer)
     snapshots = [_add_refusals(one, release, run) for one, release in taken]
     kept = {one.version: one for one in releases}
     _judge(run, snapshots, [kept[one.version] for one in snapshots], reader, answer)
@@ -130,7 +131,8 @@ def _name(
         if finding.change == "gone":
             why = "; ".join(filter(None, ("the key is there: write it without the plus sign", why)))
         return replace(finding, change="refused", why=why)
-    if new := translate(key, translations):
+    new = translate(key, translations)
+    if new in known or any(one.startswith(f"{new}.") for one in known if new):
         return replace(finding, instead=new)
     message, name = find_message(key.rpartition(".")[2], messages)
     table = key.rpartition(".")[0]
@@ -160,7 +162,8 @@ def _find_vanished(
         if new and known.get(new) == value:
             continue
         turn = find_turn(snapshots, lambda one: key not in one.values)  # noqa: B023
-        is_switch = isinstance(value, bool) and key.rpartition(".")[2] in ("enable", "enabled")
+        forward = Version(first.version) < Version(last.version)
+        is_switch = forward and isinstance(value, bool) and key.rpartition(".")[2] in ("enable", "enabled")
         why = ""
         if is_switch:
             table = key.split(".")[-2]

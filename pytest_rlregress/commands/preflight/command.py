@@ -172,6 +172,7 @@ def _read_words(command: Sequence[str], environ: Mapping[str, str]) -> PlannedRu
         return read_script(words, {**environ, **run.environ}, environ, _read_words)
     parsed = parse_command(command)
     run = parsed.run
+    run.words = tuple(parsed.words)
     run.environ = {name: text for name, text in environ.items() if os.environ.get(name) != text} | run.environ
     if Path(parsed.words[0]).name == "trl":
         run.trainer = "trl"

@@ -68,6 +68,7 @@ class PlannedRun:
         environ: The run's environment variables, as far as they are known here.
         files: All that were read.
         program: What a command starts, such as ``trl grpo`` or ``verl.trainer.main_ppo``.
+        words: A command's, from its interpreter, launcher or script on; () where it was run for its configuration.
         interpreter: With which ``python -m`` starts it, as it is written; "" where nothing of the kind does.
         composed: What the command's program says of its configuration; empty where it wasn't asked, or couldn't be.
         not_composed: Why the command's program couldn't be asked.
@@ -89,6 +90,7 @@ class PlannedRun:
     environ: dict[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     program: str = ""
+    words: tuple[str, ...] = ()
     interpreter: str = ""
     composed: dict[str, Any] = field(default_factory=dict)
     not_composed: str = ""

@@ -38,12 +38,26 @@ def unknown_key(run: PlannedRun) -> Iterator[Advice | Unchecked]:
         if meant or refuses:
             same_table = meant.rpartition(".")[0] == key.rpartition(".")[0]
             told = f": did you mean {meant.rpartition('.')[2] if same_table else meant}?" if meant else ""
+            if gone := _tell_gone(run, schema, key):
+                told = f": {gone}"
+                meant = gone.rpartition(" ")[2] if ", " in gone else meant
             yield Advice(key, f"{schema.source} has no key {key}{told}", _instead(run, key, meant))
         elif schema.complete and not run.sign(key):
             unsure.append(key)
     if unsure:
         whose = run.program if run.program and not run.program.startswith("trl ") else "the run"
         yield Unchecked(f"{schema.source} has no {', '.join(unsure)}: whether {whose} reads it is not known here")
+
+
+def _tell_gone(run: PlannedRun, schema: Schema, key: str) -> str:
+    """Tell since when the trainer lacks a key, as far as ``rlregress moved`` has read its releases; else ""."""
+    trainer, _, version = schema.source.partition(" ")
+    if not schema.complete or trainer not in ("verl", "trl") or not version:
+        return ""
+    from pytest_rlregress.commands.moved.history import tell_gone
+
+    method = run.program.removeprefix("trl ") if run.trl else ""
+    return tell_gone(trainer, version, key, schema.keys, method)
 
 
 def _not_composed(run: PlannedRun, schema: Schema) -> Iterator[Advice]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.agreement.engine import Engine
 from pytest_rlregress.agreement.unchanged import unchanged
-from pytest_rlregress.fixtures.vllm_engine import Engine
 
 #: Ids of the prompt: more than two blocks of vLLM's cache on a CPU; and ids that follow.
 PROMPT, ANSWER = 300, 4

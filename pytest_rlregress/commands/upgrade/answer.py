@@ -62,6 +62,7 @@ class UpgradeAnswer:
         back: The trainers and engines that it takes back, each with how far.
         instead: Then: the newest of what was asked for that takes none back; () is to stay.
         stays: The packages whose newest release cannot be installed here, each with who forbids it.
+        moved: What the releases change for runs of the installed trainers, whatever the tests say, in lines.
         trouble: Why the tests could not be run with all of it, where a smaller set was looked for; else "".
         changes: The tests that say something else with it, by documented failure and side.
         gone: Documented failures that are reproduced here and not with it: their workarounds can be removed.
@@ -81,6 +82,7 @@ class UpgradeAnswer:
     back: tuple[str, ...] = ()
     instead: tuple[str, ...] = ()
     stays: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
     trouble: str = ""
     changes: tuple[VerdictChange, ...] = ()
     gone: tuple[str, ...] = ()
@@ -198,6 +200,8 @@ def _describe_set(answer: UpgradeAnswer) -> str:
 def _list_sections(answer: UpgradeAnswer) -> Iterator[Section]:
     if answer.run_context is None:
         return
+    if answer.moved:
+        yield Section("What moved for your runs, whatever the tests say", list_lines(map(one_line, answer.moved)))
     if answer.changes:
         rows = [_list_cells(one, answer) for one in answer.changes]
         yield Section("What the tests say", tabulate(rows, ("test", "side", "here", "with it", "means", "")))

@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 import sysconfig
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from pytest_rlregress.commands.moved.comparison import tell_upgrade
 from pytest_rlregress.commands.upgrade import comparison
 from pytest_rlregress.commands.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
 from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
-from pytest_rlregress.commands.upgrade.plan import UpgradePlan, list_steps_back, make_plan, split_words
+from pytest_rlregress.commands.upgrade.plan import UpgradePlan, list_steps_back, make_plan, parse_version, split_words
 from pytest_rlregress.environments import RequestError
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.failures.catalogue import CatalogueError
 from pytest_rlregress.stack import requirements
-from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.stack.locks import Lock, PackageChange
 from pytest_rlregress.trials.context import TrialContext, open_context, refuse_shadowed
 from pytest_rlregress.trials.search import NONE, LargestSet, State, Units, next_growth
 from pytest_rlregress.trials.trial import Candidate, Progress, RunContext, Trial, TrialRunner, TrialSummary
@@ -63,6 +64,7 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
     for one in plan.stays:
         progress.say(one)
     progress.say(f"{plural(len(changes), 'package')} would move: {join_some([str(one) for one in changes.values()])}")
+    moved = _tell_moved(context, changes.values())
     progress.set_activity("building the environment with the upgrade")
     try:
         built = context.environments.build(upgrades.after)
@@ -92,6 +94,7 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
         return UpgradeAnswer(
             asked=_describe_request(options),
             command=("rlregress", *options.arguments),
+            moved=moved,
             asked_for=tuple(str(changes[name]) for name in asked),
             moved_along=tuple(str(one) for name, one in changes.items() if name not in asked),
             safe=whole.state is State.GOOD and not back and not comparison.is_doubtful(whole.effects),
@@ -110,6 +113,19 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
             seconds=runner.seconds,
             output=str(output or ""),
         )
+
+
+def _tell_moved(context: TrialContext, changes: Iterable[PackageChange]) -> tuple[str, ...]:
+    """Tell what the upgrade changes for runs of the installed trainers, which tests may not see."""
+    options, found = context.options, []
+    context.progress.set_activity("reading what moved between the releases")
+    for one in changes:
+        before, after = parse_version(one.before), parse_version(one.after)
+        if before is not None and after is not None and before.public != after.public:
+            found += tell_upgrade(one.name, before.public, after.public, options.cache_dir, options.no_network)
+    for line in found:
+        context.progress.say(line)
+    return tuple(found)
 
 
 def _describe_request(options: argparse.Namespace) -> str:

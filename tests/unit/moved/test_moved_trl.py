@@ -92,7 +92,7 @@ def test_reads_the_file_of_config(tmp_path, links):
 
 def test_goes_back_too(tmp_path, links):
     moved = ask(tmp_path, links, ends=("9001.2", "9001.0"))
-    assert "length: 512 → 256 before 9001.1" in as_text(moved, verbose=False)
+    assert "length: 512 → 256 up to 9001.1" in as_text(moved, verbose=False)
 
 
 def test_nothing_unread_is_green(tmp_path, links):
