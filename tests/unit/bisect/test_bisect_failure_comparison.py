@@ -287,3 +287,20 @@ def test_describes_a_failure_in_one_line():
     assert describe(failed("", "x.MyError")) == "MyError"
     assert describe(replace(failed("a", "b.C"), outcome=Outcome("failed", "setup", ("b.C",), "a"))) == "in set-up: C: a"
     assert describe(crashed("SIGFPE")) == "died of SIGFPE (whatever)"
+
+
+@pytest.mark.parametrize(
+    ("text", "steady"),
+    [
+        ("not found: 'C:\\Users\\rl\\data\\train.parquet'", "not found: '…/train.parquet'"),
+        (r"\\wsl.localhost\Debian\train.parquet", "…/train.parquet"),
+        ("//host.name", "…/host.name"),
+    ],
+)
+def test_a_path_of_windows_is_steady_too(text, steady):
+    assert normalise(text) == steady
+
+
+@given(st.text(st.sampled_from("aB1.:/\\ '#x0")))
+def test_any_text_can_be_made_steady(text):
+    normalise(text)
