@@ -40,6 +40,8 @@ class Reach:
     values: tuple[str, ...] = ()
 
 
+# Releases of an engine that are searched for the first one that breaks: each read takes seconds.
+_MOST_BETWEEN = 6
 _MODES = ("separate_async", "colocate_async")
 _ROLLOUT = "actor_rollout_ref.rollout"
 #: What of a trainer is reached by which settings; what isn't listed is reached when its function is.
@@ -175,10 +177,12 @@ def _has(run: PlannedRun, reach: Reach) -> bool:
 
 
 def _find_turn(trainer: Release, ends: tuple[Release, Release], broken: Broken, package: str, reader: Reader) -> str:
-    """Find by halves the first release in which a place doesn't bind; "" where one between can't be read."""
+    """Find by halves the first release in which a place doesn't bind; "" where one can't be read, or there are many."""
     try:
         between = reader.releases.index.list_between(package, ends[0].version, ends[1].version)
         low, high = 0, len(between) - 1
+        if high > _MOST_BETWEEN:
+            return ""
         while high - low > 1:
             middle = (low + high) // 2
             engine = reader.read(package, between[middle], PYTHON)
