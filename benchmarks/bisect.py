@@ -23,8 +23,8 @@ IMPORTS = "import transformers, trl; from transformers import Qwen3ForCausalLM, 
 
 def main() -> None:
     """Time both and print the median of the ratios."""
-    from pytest_rlregress.commands.environments.environment import Environments
-    from pytest_rlregress.commands.environments.uv import read_settings
+    from pytest_rlregress.environments.environment import Environments
+    from pytest_rlregress.environments.uv import read_settings
     from pytest_rlregress.stack import requirements
     from pytest_rlregress.stack.locks import Lock, installed
 

@@ -16,7 +16,7 @@ NIGHTS, TESTS = 250, 330
 OPEN = """
 import json, sys, time
 from pathlib import Path
-from pytest_rlregress.commands.report.history import open_history
+from pytest_rlregress.records.history import open_history
 begun = time.process_time()
 history = open_history([Path(sys.argv[1])])
 opened = time.process_time()

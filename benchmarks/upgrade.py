@@ -25,7 +25,7 @@ TEST = "def test_nothing():\n    pass\n"
 
 def main() -> None:
     """Time both and print the median of the ratios."""
-    from pytest_rlregress.commands.environments.uv import read_settings
+    from pytest_rlregress.environments.uv import read_settings
 
     variables = {**os.environ, **read_settings(os.environ)}
     with tempfile.TemporaryDirectory() as name:

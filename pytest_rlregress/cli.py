@@ -25,6 +25,7 @@ COMMANDS = {
     "new": "write the skeleton of a scenario from an error text",
     "diagnose": "the documented failures that logs show",
     "preflight": "check a trainer's configuration for the documented failures, before a GPU is rented",
+    "rehearse": "your own training run in miniature, watched, before it costs anything",
     "audit": "check a batch that a trainer dumped: masks, log-probabilities, rewards, groups",
     "moved": "what a release changes for a run: keys that are gone, defaults that moved, calls that no longer bind",
     "upgrade": "may I upgrade? What would change, before it is done",

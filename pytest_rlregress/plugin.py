@@ -104,13 +104,13 @@ class Hooks:
         run = _session(self._config)
         if not run.open() or hasattr(self._config, "workerinput"):
             return
-        from pytest_rlregress.commands.report.terminal import Terminal
-        from pytest_rlregress.records.results import RunResults
+        from pytest_rlregress.harness.results import RunResults
+        from pytest_rlregress.harness.terminal import Terminal
 
         register = self._config.pluginmanager.register
         results = RunResults(self._config)
         if run.settings.record_dir:
-            from pytest_rlregress.records.writer import RecordWriter
+            from pytest_rlregress.harness.record_writer import RecordWriter
 
             results = RecordWriter(self._config, run, run.settings.record_dir)
         terminal = Terminal(self._config, run, results)
@@ -126,7 +126,7 @@ class Hooks:
 
             register(RunProgress(self._config, run.say), "rlregress-progress")
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            from pytest_rlregress.commands.report.github import GitHub
+            from pytest_rlregress.harness.annotations import GitHub
 
             register(GitHub(self._config, run, results, terminal), "rlregress-github")
 
@@ -234,13 +234,25 @@ class Hooks:
         """Watch, in the process that it runs in, whether a test does the failing act."""
         if not (run := self._opened) or not (run.inline or run.is_child):
             return (yield)
-        from pytest_rlregress.failures.interface import watch_act
+        from pytest_rlregress.harness.interface import watch_act
         from pytest_rlregress.harness.items import find
 
         test = find(item)
         if test is None or test.side is None:
             return (yield)
         return (yield from watch_act(item, test.components if test.reproduces else None))
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Say of an exception what a report leaves out, in the process that the test runs in."""
+        report = yield
+        if call.excinfo is not None and (run := self._opened) and (run.inline or run.is_child):
+            from pytest_rlregress.harness.interface import describe_of
+
+            report.rlregress_exception = describe_of(item, call)  # type: ignore[attr-defined]
+        return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

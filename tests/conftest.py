@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from installed import build_wheel
 from made_failures import FAILURES, write_failures
+from patience import PATIENCE
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester", "cards"]
@@ -136,7 +137,7 @@ def run(pytester, monkeypatch):
             pytester.makepyfile(**files)
         if here:
             return pytester.runpytest_inprocess(*_WITHOUT, *args)
-        return pytester.runpytest_subprocess(*_WITHOUT, *args, timeout=120)
+        return pytester.runpytest_subprocess(*_WITHOUT, *args, timeout=PATIENCE)
 
     return run
 

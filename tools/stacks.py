@@ -33,7 +33,7 @@ from pytest_rlregress.records import reader
 from pytest_rlregress.util.text import on_one_line, strip_escapes
 
 ENVIRONMENTS = CHECKOUT / ".stacks"
-LIMIT_SECONDS = 1800
+LIMIT_SECONDS = 7200
 # What is blocked says more of a stack than what is unavailable, which may be for want of a GPU.
 _GRAVEST = ("error", "failed", *(one for one in Verdict if one != Verdict.UNAVAILABLE), Verdict.UNAVAILABLE)
 _NOTE_CHARACTERS = 240
@@ -133,7 +133,7 @@ def run_lock(lock_file: Path, failures: Sequence[str] = ()) -> Path:
     activated = {**outer, "PATH": os.pathsep.join([str(python.parent), outer["PATH"]])}
     log = ENVIRONMENTS / f"{lock_file.stem}.log"
     with tempfile.TemporaryDirectory() as folder, log.open("w") as output:
-        command = [str(python), "-m", "pytest", "--hw=cpu", "--rl-long", "--rl-record-dir=records"]
+        command = [str(python), "-m", "pytest", "-n2", "--hw=cpu", "--rl-long", "--rl-record-dir=records"]
         command += [f"--rl-failure={failure}" for failure in failures]
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(command, cwd=folder, env=activated, stdout=output, stderr=output, timeout=LIMIT_SECONDS)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from verl import DataProto
 
+from pytest_rlregress.agreement.completions import Completion
 from pytest_rlregress.fixtures import step_rollout, tiny_qwen, training_step
-from pytest_rlregress.fixtures.completions import Completion
 
 settings = training_step.StepSettings(prompt_kind="random")
 model = tiny_qwen.build("sharp").model()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from pytest_rlregress.agreement.causes import FACTOR, RESOLUTION
-from pytest_rlregress.fixtures.completions import Completion
+from pytest_rlregress.agreement.completions import Completion
 
 
 def check_logprobs_close(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.agreement.causes import FACTOR, KnownRollouts, floor_of, gap_of
+from pytest_rlregress.agreement.completions import Completion
 from pytest_rlregress.agreement.computations import Row, Sampling
+from pytest_rlregress.agreement.engine import Engine, read_completions
 from pytest_rlregress.agreement.engine_causes import explain
 from pytest_rlregress.agreement.explanation import Explanation, nats
 from pytest_rlregress.agreement.unchanged import unchanged
-from pytest_rlregress.fixtures.completions import Completion
-from pytest_rlregress.fixtures.vllm_engine import Engine, read_completions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

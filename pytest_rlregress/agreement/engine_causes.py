@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from pytest_rlregress.fixtures.vllm_engine import Engine
+    from pytest_rlregress.agreement.engine import Engine
 
 SEED = 0
 

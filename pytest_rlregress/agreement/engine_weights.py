@@ -97,7 +97,8 @@ def _as_it_is(name: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.T
     for parameter, tensor in module.named_parameters(recurse=False):
         if tensor.ndim > 1:
             raise NotImplementedError(
-                f"{name}.{parameter} {list(tensor.shape)} of {type(module).__name__}: no known name in the checkpoint"
+                f"vLLM's parameter {name}.{parameter} {list(tensor.shape)} ({type(module).__name__}) has no known name "
+                "in a checkpoint"
             )
         yield f"{name}.{parameter}", tensor
 

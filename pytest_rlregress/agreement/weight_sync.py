@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from pytest_rlregress.fixtures.vllm_engine import Engine
+    from pytest_rlregress.agreement.engine import Engine
 
     Sync = Callable[[Any, Iterable[tuple[str, torch.Tensor]]], Any]
 

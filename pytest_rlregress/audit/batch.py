@@ -129,8 +129,8 @@ def needs_masks(found: Mapping[str, str], columns: Iterable[str]) -> None:
         said = " and ".join(f"no {name} ({masks[name]})" for name in lacking)
         names = "; ".join(f"{name}: {', '.join(NAMES[name])}" for name in lacking)
         raise BatchError(
-            f"it has {said}, without which padding cannot be told from tokens. Looked for {names}; TRL's "
-            f"completion_mask and prompt_mask are both. It has {_list(columns)}. Where the mask has another name: "
+            f"it has {said}, without which padding cannot be told from tokens. Looked for {names} (or TRL's "
+            f"completion_mask and prompt_mask together). The batch has {_list(columns)}. Another name? "
             f"--map {lacking[0]}=COLUMN"
         )
 

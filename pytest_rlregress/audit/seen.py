@@ -159,7 +159,7 @@ def _before_response(rows: TokenRows) -> torch.Tensor:
 
 
 def _hashes(ids: torch.Tensor, kept: torch.Tensor) -> list[Hashable]:
-    """Of each row a number: the same for the same kept ids in the same order, wherever they stand, and rarely else."""
+    """Hash each row's kept ids in order, wherever they stand."""
     import torch
 
     # A factor for each place, by the mixing of splitmix64, which wraps around as int64 does here.

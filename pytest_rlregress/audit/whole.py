@@ -44,7 +44,9 @@ MODEL_CHECK = {"gap": "with --model: the log-probabilities are the model's, but 
 #: A check's findings, or why it cannot be made.
 Result = list[Finding] | Unchecked
 _NO_GROUPS = Unchecked("there are no groups")
-_NO_TOKENS = Unchecked("there are no tokens in it", ("a batch with tokens, as docs/audit.md dumps it",))
+_DUMPED = "a batch with tokens, as docs/audit.md dumps it"
+_NO_TOKENS = Unchecked("there are no tokens in it", (_DUMPED,))
+_TEXTS = Unchecked(f"a log of texts has no tokens; {_DUMPED}, has")
 
 
 def _check_tokens(rows: TokenRows, ends: Collection[int]) -> dict[str, Result]:
@@ -208,7 +210,7 @@ class Audit:
             self._take(_check_tokens(rows, self._ends), self._start)
             self.tokens += int(rows.mask.sum())
         else:
-            self._take(dict.fromkeys(_TOKEN_CHECKS, _NO_TOKENS))
+            self._take(dict.fromkeys(_TOKEN_CHECKS, _TEXTS if self.is_log_of_texts else _NO_TOKENS))
         if of_rows := [name for name in values if name in REWARDS and (rows is None or isinstance(values[name], list))]:
             found = [one for name in of_rows for one in group_checks.are_numbers(values[name], self.names[name])]
             self._take({"not-a-number": found}, self._start)
@@ -223,6 +225,11 @@ class Audit:
             self.found["shifted"] = self._seen.find_unrelated()
         self.unchecked = {name: self.unchecked[name] for name in CHECKS if name not in self.found}
         self.notes = self._seen.note_gap()
+
+    @property
+    def is_log_of_texts(self) -> bool:
+        """Whether it is a rollout as trainers log it: no check of tokens applies to it."""
+        return "texts" in self.names and not has_tokens(self.names)
 
     @property
     def findings(self) -> list[Finding]:

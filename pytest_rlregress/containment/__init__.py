@@ -25,6 +25,7 @@ from __future__ import annotations
 import signal
 import sys
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,8 +41,41 @@ MESSAGE_BYTES = 65536
 END_SECONDS, REAP_SECONDS = 15.0, 10.0
 #: Makes a child write the stacks of its threads to its log.
 STACKS_SIGNAL = signal.SIGUSR1
-#: In place of the test that follows: the first word is not a test but a file to import.
-IMPORT = "import"
+
+
+class Next(Enum):
+    """What follows a test in its child, where that isn't a test whose key is known."""
+
+    NOTHING = auto()  # the child ends
+    UNKNOWN = auto()  # xdist hasn't said yet
+
+
+@dataclass(frozen=True)
+class RunTest:
+    """Tells a child to run a test.
+
+    Attributes:
+        key: The test, as ``key_of`` names it.
+        following: The key of the test after it in this child.
+    """
+
+    key: str
+    following: str | Next
+
+
+@dataclass(frozen=True)
+class ImportFile:
+    """Tells a child to import a test file as pytest does."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Tells a child to tear down what it holds, and to end."""
+
+
+Instruction = RunTest | ImportFile | Stop
 
 
 def key_of(item: pytest.Item) -> str:

@@ -18,14 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.containment import (
-    IMPORT,
     MESSAGE_BYTES,
     NO_DIAGNOSTICS,
     STACKS_SIGNAL,
     Death,
     Diagnostics,
+    ImportFile,
+    Instruction,
     Limits,
     Order,
+    RunTest,
+    Stop,
     post_mortem,
 )
 from pytest_rlregress.containment.stacks import stacks
@@ -72,16 +75,16 @@ class Child:
         """Wait until the child has imported its test files and can run tests; how it ended if it never can."""
         if self._ready:
             return None
-        death = self._listen("ready", Limits(limits.start), receive, "not ready to run tests", [])
+        self._begin()
+        death = self._wait_for("ready", Limits(limits.start), receive, "not ready to run tests")
         self._ready = death is None
         return death
 
-    def run(self, key: str, following: str | None, limits: Limits, receive: Receive) -> Death | None:
+    def run(self, test: RunTest, limits: Limits, receive: Receive) -> Death | None:
         """Run one test, once the child is ready; every message goes to ``receive(kind, value)``.
 
         Args:
-            key: The test, as ``key_of`` names it.
-            following: The test that follows in this child, None for none, "" for not known yet.
+            test: Which one, and which is next.
             limits: Those of this test, set-up and teardown included.
             receive: Takes the messages of the child.
 
@@ -91,7 +94,8 @@ class Child:
         self.logs.begin()
         self._faults.clear()
         self.diagnostics = NO_DIAGNOSTICS
-        return self._listen("done", limits, receive, "no end", [key, following])
+        self._begin(test)
+        return self._wait_for("done", limits, receive, "no end")
 
     def try_import(self, file: Path, limits: Limits) -> Death | None:
         """Import a test file as pytest does; how the child died of it, if it did."""
@@ -101,14 +105,16 @@ class Child:
             if kind == "error":
                 errors.append(value)
 
-        death = self.await_ready(receive, limits) or self._listen(
-            "done", limits, receive, "the import had no end", [str(file), IMPORT]
-        )
+        death = self.await_ready(receive, limits)
+        if death is None:
+            self._begin(ImportFile(str(file)))
+            death = self._wait_for("done", limits, receive, "the import had no end")
         return death and replace(death, message="\n".join([death.message, *errors]))
 
     def stop(self, receive: Receive) -> Death | None:
-        """Let the child tear down what it still holds; how it died if it did not manage. ``close`` comes next."""
-        return self._listen("end", Limits(_STOP_SECONDS), receive, "teardown had no end", None)
+        """Ask the child to tear down what it holds; return its death if that failed. ``close`` comes next."""
+        self._begin(Stop())
+        return self._wait_for("end", Limits(_STOP_SECONDS), receive, "teardown had no end")
 
     def interrupt(self) -> None:
         """Ctrl-C for the child: it may tear down what its test holds, for a while."""
@@ -146,17 +152,17 @@ class Child:
         """Bytes in the child's log so far."""
         return os.fstat(self._log.fileno()).st_size
 
-    def _listen(
-        self, until: str, limits: Limits, receive: Receive, what: str, instruction: list[Any] | None
-    ) -> Death | None:
-        """Give an instruction (skip an empty one) and take in all ``until`` it is done, or how the child ended."""
+    def _begin(self, instruction: Instruction | None = None) -> None:
+        """Note the time, and what was reported and killed so far; give the child an instruction."""
         self._begun, self._kills, self._reported = time.monotonic(), post_mortem.count_kills(), self.size()
+        if instruction is not None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the supervisor tells of its end
+                self._connection.send_bytes(pickle.dumps(instruction))
+
+    def _wait_for(self, end: str, limits: Limits, receive: Receive, what: str) -> Death | None:
+        """Take in all that the child sends until the message ``end``; return how the child ended, if it did."""
         deadline = self._begun + limits.seconds
         sources: list[Any] = [self._connection, self._status]
-        if instruction != []:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the supervisor tells of its end
-                self._connection.send_bytes(json.dumps(instruction).encode())
-
         while True:
             ready = wait(sources, max(0.0, min(_TICK, deadline - time.monotonic())))
             # What the child sent before it died comes first.
@@ -166,7 +172,7 @@ class Child:
                 except (EOFError, OSError):
                     sources.remove(self._connection)
                     break
-                if kind == until:
+                if kind == end:
                     self._echo_output()
                     return None
                 if kind == "waited":  # for others: no time of this test's

@@ -246,10 +246,7 @@ def plugin_of(config: pytest.Config, excinfo: pytest.ExceptionInfo[BaseException
 
 
 class Measurement:
-    """The part of a coverage measurement that a child makes; as a plugin it is written down after every test.
-
-    A child may die in the next one.
-    """
+    """Measures coverage in the child; as a plugin it saves after every test, since the next may kill the child."""
 
     def __init__(self, config: str) -> None:
         from coverage import Coverage

@@ -209,7 +209,7 @@ class Pool:
         folder.mkdir()
         order = child_config.order(self._config, files, folder, variables, self._coverage)
         order = replace(order, collects=group != _IMPORTS)
-        log, echo = folder / "log", self._config.option.capture in ("no", "tee-sys")
+        log, echo = folder / "log", self._config.getoption("capture", "no") in ("no", "tee-sys")
         if group.fresh:
             own = WarmServer((), order.environment, self._file("server"), self._preload)
             try:
@@ -242,7 +242,7 @@ class Pool:
             self.drop(_IMPORTS)
 
     def stop(self, group: ChildGroup, receive: Receive) -> Death | None:
-        """End a child in peace: it tears down its fixtures first; how it died if it did not manage."""
+        """End a child that tears down its fixtures first; return its death if that failed."""
         death = self._children[group].child.stop(receive)
         self.drop(group)
         return death
@@ -271,10 +271,16 @@ class Pool:
             self._lock = None
 
     def close(self, politely: bool) -> None:
-        """End everything and remove the session's temporary folder; the second time there is nothing to do."""
-        if self._closed:
-            return
+        """End everything and remove the session's temporary folder, and those of processes that were killed.
+
+        Each time: xdist ends its workers after the session's end, as hard as it must.
+        """
+        if not self._closed:
+            self._end(politely)
         self._closed = True
+        leftovers.sweep(self._folder.path.parent)
+
+    def _end(self, politely: bool) -> None:
         if politely:
             self.stop_groups()
         elif self._children:

@@ -28,7 +28,6 @@ import psutil
 
 from pytest_rlregress.containment import END_SECONDS, MESSAGE_BYTES, REAP_SECONDS, leftovers, worker
 from pytest_rlregress.containment.post_mortem import libraries
-from pytest_rlregress.failures import catalogue
 from pytest_rlregress.util.files import text_or_nothing
 from pytest_rlregress.util.processes import become_subreaper, end_with_parent, go_on
 
@@ -57,9 +56,6 @@ def main(descriptor: int, folder: str, modules: Sequence[str]) -> None:
     become_subreaper()  # of what a supervisor leaves that is killed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    # Loading the catalogue is most of what a child without a stack would cost.
-    with contextlib.suppress(catalogue.CatalogueError):  # the pytest process meets the same, and reports it
-        catalogue.load([catalogue.SHIPPED])
     control.send(json.dumps({"ready": _warm_up(modules)}).encode())
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)

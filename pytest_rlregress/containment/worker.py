@@ -20,9 +20,19 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import CHANNEL, IMPORT, STACKS_SIGNAL, Order, child_config, key_of
+from pytest_rlregress.containment import (
+    CHANNEL,
+    STACKS_SIGNAL,
+    ImportFile,
+    Instruction,
+    Next,
+    Order,
+    RunTest,
+    Stop,
+    child_config,
+    key_of,
+)
 from pytest_rlregress.containment.leaks import Leaks
-from pytest_rlregress.failures.interface import describe_of
 from pytest_rlregress.util.processes import allow_tracing
 
 #: The channel of the child that this process is.
@@ -30,7 +40,7 @@ _channel: Channel | None = None
 
 
 class Channel:
-    """Messages to the pytest process, as JSON."""
+    """Messages to the pytest process, as JSON, and its instructions."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -39,12 +49,13 @@ class Channel:
         """Send one message."""
         self._connection.send_bytes(json.dumps([kind, value], default=repr).encode())
 
-    def receive(self) -> Any:
-        """Wait for the next instruction; None when the pytest process is gone or wants no more."""
+    def receive(self) -> Instruction:
+        """Wait for the next instruction; the end of the pytest process is one, too."""
         try:
-            return json.loads(self._connection.recv_bytes())
+            instruction: Instruction = pickle.loads(self._connection.recv_bytes())
         except EOFError:
-            return None
+            return Stop()
+        return instruction
 
 
 def wait_for_turn(take: Callable[[], bool], whom: str) -> None:
@@ -211,37 +222,35 @@ class Worker:
         items = {key_of(item): item for item in session.items}
         self.ready = True
         self._channel.send("ready")
-        while (instruction := self._channel.receive()) is not None:
-            key, following = instruction
-            if following == IMPORT:
-                with contextlib.suppress(BaseException):  # the pytest process meets the same, and reports it
-                    for module in session.perform_collect([key], genitems=False):
-                        _ = module.obj  # type: ignore[union-attr]
-            elif key not in items:
-                self._channel.send("error", f"{key} was not collected again in the contained child")
-            else:
-                item = items[key]
-                # While it is not known what follows, the session stands in: only session fixtures stay.
-                after = session if following == "" else items.get(following)
-                self._output.open()
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-            self._channel.send("done", key)
-        return True
+        while True:
+            match self._channel.receive():
+                case Stop():
+                    return True
+                case ImportFile(path):
+                    with contextlib.suppress(BaseException):  # the pytest process meets the same, and reports it
+                        for module in session.perform_collect([path], genitems=False):
+                            _ = module.obj  # type: ignore[union-attr]
+                case RunTest(key) if key not in items:
+                    self._channel.send("error", f"{key} was not collected again in the contained child")
+                case RunTest(key, following):
+                    # While it is not known what follows, the session stands in: only session fixtures stay.
+                    known = items.get(following) if isinstance(following, str) else None
+                    after = session if following is Next.UNKNOWN else known
+                    self._output.open()
+                    items[key].config.hook.pytest_runtest_protocol(item=items[key], nextitem=after)
+            self._channel.send("done")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Say of an exception what a report leaves out: its classes and its frames."""
-        if os.getpid() != self._pid:  # a fork inside the test came back from it: the tests are not its to report
+        """End a fork of the child that comes back from a test: the tests aren't its to report."""
+        if os.getpid() != self._pid:
             if call.excinfo is not None:
                 traceback.print_exception(call.excinfo.value)
             self._output.flush()
             os._exit(call.excinfo is not None)
-        report = yield
-        if call.excinfo is not None:
-            report.rlregress_exception = describe_of(item, call)  # type: ignore[attr-defined]
-        return report
+        return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a report home, and how far the log goes that belongs to it."""

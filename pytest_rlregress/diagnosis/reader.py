@@ -93,7 +93,8 @@ class Search:
         last: dict[int, int] = {}  # where the last line with a text ended
         for number, at, _ in self._clues.find_matches_as_indexes(block, overlapping=True):
             if self._wanted[number] and at >= last.get(number, 0):
-                last[number] = block.find(b"\n", at) % (len(block) + 1)
+                end = block.find(b"\n", at)
+                last[number] = end if end >= 0 else len(block)
                 text = block[block.rfind(b"\n", 0, at) + 1 : last[number]].decode(errors="replace")
                 lines = [line.printed for line in clean(0, text)]
                 found = {

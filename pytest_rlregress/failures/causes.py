@@ -58,6 +58,11 @@ def find_cause(outcome: Outcome) -> str:
     return f"{raised}: {said} (in {place})" if said else f"{raised} (in {place})"
 
 
+def is_import(cause: str) -> bool:
+    """Return whether a cause is an import that failed inside of the stack."""
+    return cause.startswith(_IMPORTS)
+
+
 def find_shared(tests: Iterable[BadTest[T]]) -> list[SharedCause[T]]:
     """Find the causes that tests of more than one failure, or of both sides of one, have in common."""
     groups: dict[str, list[BadTest[T]]] = {}
@@ -72,7 +77,7 @@ def find_shared(tests: Iterable[BadTest[T]]) -> list[SharedCause[T]]:
 
 
 def _choose_word(cause: str, tests: Sequence[BadTest[T]]) -> str:
-    if cause.startswith(_IMPORTS):
+    if is_import(cause):
         return Verdict.BLOCKED
     sides = [{test.side for test in tests if test.failure == failure} for failure in {test.failure for test in tests}]
     return Verdict.UNAVAILABLE if all(len(some) > 1 for some in sides) else ""

@@ -89,8 +89,11 @@ def normalise(text: str) -> str:
     def steady(found: re.Match[str]) -> str:
         if found["exit"]:
             return found[0]
-        name = PurePath(found["path"] or "").name
-        return f"…/{normalise(name)}" if "." in name else "…" if found["path"] else "#"
+        path = found["path"] or ""
+        name = re.split(r"[/\\]", path)[-1]  # of Windows, too
+        if "." in name and name != path:
+            return f"…/{normalise(name)}"
+        return "…" if path else "#"
 
     return _LONG_QUOTED.sub(r"\1…\1", _VOLATILE.sub(steady, text))
 

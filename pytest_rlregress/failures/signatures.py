@@ -70,7 +70,8 @@ class Example:
     def regex(self) -> re.Pattern[str]:
         """The regular expression that it stands for."""
         parts = (self._hole(part) if is_hole else _escaped(part) for is_hole, part in self._parts)
-        return re.compile("".join(parts) + "$" * self.to_end, re.DOTALL | re.MULTILINE)
+        end = "$" if self.to_end else ""
+        return re.compile("".join(parts) + end, re.DOTALL | re.MULTILINE)
 
     def search(self, text: str) -> re.Match[str] | None:
         """Find the example in a text."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.fixtures.step_measurements import Run, numbers_of
+from pytest_rlregress.records.measurements import Run, numbers_of
 
 if TYPE_CHECKING:
     from pytest_rlregress.goldens.golden import Golden
@@ -139,7 +139,7 @@ def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) ->
 
 
 def _exceeds(one: Difference, limits: Mapping[str, float]) -> list[str]:
-    """Describe what of a difference is more than allowed."""
+    """Describe each limit that a difference exceeds."""
     found, expected = ("not finite" if value is None else f"{value:.7g}" for value in (one.found, one.expected))
     told = []
     if one.largest > limits["max"]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pytest_rlregress.fixtures.step_measurements import Key, Run
+from pytest_rlregress.records.measurements import Key, Run
 
 
 class GoldenError(ValueError):

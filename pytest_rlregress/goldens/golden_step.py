@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 import pytest
 
-from pytest_rlregress.fixtures.step_measurements import Key, Run, key_of, note_run
+from pytest_rlregress.fixtures.step_measurements import key_of, note_run
 from pytest_rlregress.goldens.comparison import compare, list_moved, tolerances
 from pytest_rlregress.goldens.golden import Golden, find, find_nearest
 from pytest_rlregress.harness import session
 from pytest_rlregress.harness.judging import add_properties
+from pytest_rlregress.records.measurements import Key, Run
 
 if TYPE_CHECKING:
     from pytest_rlregress.goldens.steps import Alter, RecordableStep

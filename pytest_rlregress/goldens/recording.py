@@ -35,7 +35,7 @@ class Recording:
         self._told: list[str] = []
         source = run.settings.source["update_goldens"]
         if run.settings.hw is None:
-            raise pytest.UsageError(f"{source}: records what one hardware gives, which --hw is to name: --hw=auto, …")
+            raise pytest.UsageError(f"{source} needs --hw: a golden belongs to one GPU or CPU model. Try --hw=auto")
         try:
             self._commit = find_commit(run.settings.goldens)
         except ValueError as error:
@@ -118,7 +118,7 @@ def find_commit(folder: Path) -> str:
         commit = git(there, "rev-parse", "HEAD")
         changed = git(there, "status", "--porcelain", "--untracked-files=no", "--", ":/", f":(exclude){folder}")
     except GitError:
-        raise ValueError(f"{folder} is in no git checkout that has a commit: {elsewhere}") from None
+        raise ValueError(f"{folder} isn't in a git checkout with a commit: {elsewhere}") from None
     if run_git(there, "check-ignore", "--quiet", str(folder)).returncode == 0:
         raise ValueError(f"{folder} is ignored by git, so that no golden there would be committed: {elsewhere}")
     if changed:

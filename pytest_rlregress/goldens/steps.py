@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.fixtures.step_measurements import MINIATURE, Key, Run
+from pytest_rlregress.records.measurements import MINIATURE, Key, Run
 
 if TYPE_CHECKING:
     from pytest_rlregress.fixtures.tiny_qwen import TinyQwen

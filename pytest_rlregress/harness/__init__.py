@@ -4,10 +4,14 @@
 ``session``           what one run knows: machine, profile, stack, catalogue; opened for the first test of ours
 ``collection``        which of the collected tests are contained; looks at test files as they are collected
 ``items``             what a contained test is; which of them run, in which order
+``component_checks``  tests that each component works here at all
 ``protocol``          one contained test, from start to report; takes what its child sends
 ``checks``            each component that tests need, tried once
 ``inline``            contained tests in pytest's own process, for debugging
+``interface``         what a test raised, where its act began, what it can't drive
 ``judging``           a report and the end of its process become an outcome, that a verdict, and that a report again
+``results``           the judged tests of a run; ``record_writer`` keeps them, ``run_context`` says what they ran on
+``terminal``          the answer on the terminal; ``annotations``, on GitHub
 ``durations``         how long tests take: the time left, and the order on xdist's workers
 """
 

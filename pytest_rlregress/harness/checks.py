@@ -17,7 +17,10 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment import ChildGroup
+from pytest_rlregress.failures.causes import find_cause, is_import
 from pytest_rlregress.failures.verdicts import Outcome, first_line
+from pytest_rlregress.harness import component_checks
+from pytest_rlregress.harness.component_checks import FILE
 from pytest_rlregress.harness.items import ContainedTest, contained, describe_all
 from pytest_rlregress.harness.judging import (
     Ran,
@@ -30,8 +33,6 @@ from pytest_rlregress.harness.judging import (
     take_property,
 )
 from pytest_rlregress.harness.session import Session
-from pytest_rlregress.scenarios import component_checks
-from pytest_rlregress.scenarios.component_checks import FILE
 from pytest_rlregress.stack import COMPONENTS, PARTS, missing
 
 #: What importing a component costs most of: these modules are in the warm server when a test needs the component.
@@ -91,10 +92,20 @@ class ComponentChecks:
         self._check_group(test)
         return self._why_not(test, [self._checked[name] for name in _needed(test)])
 
-    def explains(self, test: ContainedTest) -> Outcome | None:
-        """Why a guard that failed says nothing: a component of its failure is broken, which the guard did not name."""
+    def explains(self, test: ContainedTest, outcome: Outcome) -> Outcome | None:
+        """Why a test that failed says nothing: a component of its failure is broken, which the test did not name.
+
+        A part of a component, such as a trainer, is that where the test met the import that its check fails by.
+        """
         names = [name for name in test.may_touch if name in COMPONENTS and not missing([name])]
-        return self._why_not(test, [self._check(name, {}) for name in names])
+        if stops := self._why_not(test, [self._check(name, {}) for name in names]):
+            return stops
+        cause = find_cause(outcome)
+        if not is_import(cause) or is_documented(test, outcome):
+            return None
+        parts = [part for part, whole in PARTS.items() if whole in names and not missing([part])]
+        broken = [self._check(part, {}) for part in parts]
+        return self._why_not(test, [part for part in broken if find_cause(part.outcome) == cause])
 
     def take_reports(self) -> list[Any]:
         """Return the reports of checks that were made since the last call, as plain values."""
@@ -160,7 +171,7 @@ class ComponentChecks:
 
     @cached_property
     def _collected(self) -> dict[str, ContainedTest]:
-        nodeid = f"pytest_rlregress/scenarios/{FILE.name}"
+        nodeid = f"pytest_rlregress/harness/{FILE.name}"
         module: Any = pytest.Module.from_parent(self._pytest_session, path=FILE, nodeid=nodeid)
         return {test.item.name: test for test in describe_all(module.collect(), self._session)}
 
@@ -186,7 +197,7 @@ def _evidence(outcome: Outcome) -> str:
 
 
 def log_reports(config: pytest.Config, report: pytest.TestReport, known: Collection[str]) -> None:
-    """Log the reports of the checks that were made for a test, which one of its own reports brings along.
+    """Log the check reports that are attached to a test's report.
 
     Args:
         known: Components whose checks were logged: by now, by another of xdist's workers.

@@ -7,7 +7,6 @@ from collections.abc import Generator
 import pytest
 
 from pytest_rlregress.containment import CHANNEL
-from pytest_rlregress.failures.interface import describe_of
 from pytest_rlregress.harness import OPENED
 from pytest_rlregress.harness.collection import STACK_FIXTURES
 from pytest_rlregress.harness.items import contained, find
@@ -98,7 +97,5 @@ class InlineTests:
         report = yield
         unjudged = item.config.getoption("setuponly", False) or item.config.getoption("trace", False)
         if (test := find(item)) and decides(report) and not unjudged:
-            if call.excinfo is not None:
-                report.rlregress_exception = describe_of(item, call)  # type: ignore[attr-defined]
             conclude(test, outcome_of(report, None), report, self._session)
         return report

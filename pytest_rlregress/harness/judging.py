@@ -81,16 +81,16 @@ def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diag
     if report.failed:
         seen = getattr(report, "rlregress_exception", {})
         return Outcome(
-            "failed",
-            seen.get("phase", phase),
-            tuple(seen.get("exceptions", ())),
-            seen.get("message", report.longreprtext),
-            tuple(seen.get("frames", ())),
-            diagnostics.signal,
-            log,
-            seen.get("lacks", ""),
-            seen.get("undriven", ""),
-            seen.get("mistake", ""),
+            kind="failed",
+            phase=seen.get("phase", phase),
+            exceptions=tuple(seen.get("exceptions", ())),
+            message=seen.get("message", report.longreprtext),
+            frames=tuple(seen.get("frames", ())),
+            signal=diagnostics.signal,
+            log=log,
+            lacks=seen.get("lacks", ""),
+            undriven=seen.get("undriven", ""),
+            mistake=seen.get("mistake", ""),
         )
     return Outcome("passed", phase, log=log)
 

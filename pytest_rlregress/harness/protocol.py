@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import ChildGroup, Death, key_of
+from pytest_rlregress.containment import ChildGroup, Death, Next, RunTest, key_of
 from pytest_rlregress.containment.pool import ContainmentError, Pool
 from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.harness import component_checks
 from pytest_rlregress.harness.checks import ComponentChecks, is_check, warm_modules
 from pytest_rlregress.harness.items import ContainedTest, contained, find
 from pytest_rlregress.harness.judging import (
@@ -34,11 +35,10 @@ from pytest_rlregress.harness.judging import (
     report_teardown,
 )
 from pytest_rlregress.harness.session import Session
-from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.util.files import write_whole
 
 #: What every child's pytest imports of the harness.
-_PRELOADED = tuple(f"pytest_rlregress.harness.{name}" for name in ("inline", "items"))
+_PRELOADED = tuple(f"pytest_rlregress.harness.{name}" for name in ("inline", "items", "warm_catalogue"))
 #: The checks of components that start nothing: their child stays beside the others, and locks no GPU.
 _CHECKS = ChildGroup(component_checks.GROUP)
 _TAKEN_OVER = "no report of this test: a hook of a plugin or a conftest.py took it over (pytest_runtest_protocol?)"
@@ -101,7 +101,8 @@ class Protocol:
         reruns, delay = _reruns_of(test)
         while True:
             ran = self._run_in_child(test, test.group, self._following(test, nextitem), reruns)
-            if any(report.failed for report in ran.reports) and (stops := self._checks.explains(test)):
+            failed = next((report for report in ran.reports if report.failed), None)
+            if failed is not None and (stops := self._checks.explains(test, ran.outcome(failed))):
                 return _not_run(test, stops)
             if not ran.again:
                 return ran
@@ -109,17 +110,17 @@ class Protocol:
             reruns -= 1
             time.sleep(delay)
 
-    def _following(self, test: ContainedTest, nextitem: pytest.Item | None) -> str | None:
-        """Return the next test in the same child, None for none, "" where xdist has not said yet what comes next."""
+    def _following(self, test: ContainedTest, nextitem: pytest.Item | None) -> str | Next:
+        """Return the key of the next test in the same child."""
         if test.group.alone:
-            return None
+            return Next.NOTHING
         items = test.item.session.items
         xdist = hasattr(self._config, "workerinput")  # a worker collects all tests, and runs those it is given
         later = [nextitem] if xdist else items[items.index(test.item) + 1 :]
         for mate in (find(item) for item in later if item is not None):
             if mate and mate.group == test.group and not mate.unavailable and self._checks.stops(mate) is None:
                 return key_of(mate.item)
-        return "" if xdist else None
+        return Next.UNKNOWN if xdist else Next.NOTHING
 
     def _run_check(self, check: ContainedTest, host: ContainedTest | None) -> Ran:
         """Run the check of a component in a test's child or, without one, in that of all checks.
@@ -127,18 +128,18 @@ class Protocol:
         One that starts something there gets a child that ends with it.
         """
         if host is not None and not host.group.alone:
-            return self._run_in_child(check, host.group, "", 0)
+            return self._run_in_child(check, host.group, Next.UNKNOWN, 0)
         if any(fixture.starts for fixture in check.fixtures):
-            return self._run_in_child(check, replace(_CHECKS, alone=True), None, 0)
-        return self._run_in_child(check, _CHECKS, "", 0)
+            return self._run_in_child(check, replace(_CHECKS, alone=True), Next.NOTHING, 0)
+        return self._run_in_child(check, _CHECKS, Next.UNKNOWN, 0)
 
-    def _run_in_child(self, test: ContainedTest, group: ChildGroup, following: str | None, reruns: int) -> Ran:
+    def _run_in_child(self, test: ContainedTest, group: ChildGroup, following: str | Next, reruns: int) -> Ran:
         """Run a test in the child of a group, which is started if there is none.
 
         Args:
             test: The test.
             group: Whose child it is.
-            following: The test that follows there, None for none: then the child is ended; "" if that is not known.
+            following: The key of the test that follows there; after the last one the child is ended.
             reruns: How often it may be run again if it fails.
         """
         if not group.alone and group != _CHECKS:
@@ -156,7 +157,7 @@ class Protocol:
             child = self.pool.child(group, files, modules, gpus)
             ran.death = child.await_ready(receive, self._session.limits)
             waited = time.monotonic() - begun
-            ran.death = ran.death or child.run(key_of(test.item), following, test.limits, receive)
+            ran.death = ran.death or child.run(RunTest(key_of(test.item), following), test.limits, receive)
             if (failed := next((report for report in ran.reports if report.failed), None)) is not None:
                 ran.diagnostics = child.diagnostics
                 add_to_text(failed, ran.diagnostics.texts)
@@ -167,7 +168,7 @@ class Protocol:
             elif ran.retired:
                 self._session.say(f"{ran.retired}. Its process is given up, the next test gets a new one.")
                 self.pool.stop(group, lambda kind, value: None)  # whatever comes of its fixtures' teardown
-            elif following is None or ran.again:
+            elif following is Next.NOTHING or ran.again:
                 ran.death = self.pool.stop(group, receive)
         except (ContainmentError, OSError, ValueError) as error:  # such as a full disk
             ran.death = Death("crashed", None, f"could not be contained: {error}", "")
@@ -233,7 +234,7 @@ class Protocol:
         if made := self._checks.take_reports():
             add_properties(reports[0], checks=json.dumps(made))
         for report in reports:
-            drop_output(report, printed=self._config.option.capture == "no")
+            drop_output(report, printed=self._config.getoption("capture", "no") == "no")
             test.item.ihook.pytest_runtest_logreport(report=report)
 
     def interrupt(self) -> None:

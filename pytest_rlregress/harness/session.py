@@ -18,8 +18,10 @@ from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.harness import OPENED, collection, settings, subjects
 from pytest_rlregress.util import ends
+from pytest_rlregress.util.text import clean_lines
 
 T = TypeVar("T")
+_LONGEST = 4000  # characters of an error
 #: Without any of these there is no stack.
 _JUDGED = collection.SLOW_MODULES
 _KEY: pytest.StashKey[Session] = pytest.StashKey()
@@ -241,4 +243,4 @@ def usage(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except (catalogue.CatalogueError, hardware.HardwareError, stack.StackError, subjects.SubjectError) as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(clean_lines(str(error))[:_LONGEST]) from None

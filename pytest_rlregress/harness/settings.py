@@ -16,9 +16,11 @@ import pytest
 
 from pytest_rlregress.util.files import check_url
 from pytest_rlregress.util.surroundings import expand
+from pytest_rlregress.util.text import clean
 from pytest_rlregress.util.units import parse_memory, parse_seconds
 
 GOLDENS = Path(__file__).parents[1] / "hardware_markers" / "goldens"
+_LONGEST_NAME = 200
 #: Makes a value out of a text and the folder that paths in it are relative to; a ``ValueError`` says what is allowed.
 Parse = Callable[[str, Path], Any]
 
@@ -56,9 +58,10 @@ class Option:
 
 
 def _name(text: str, _base: Path) -> str:
-    if not text.strip():
+    name = text.strip()
+    if not (name and name.isprintable() and len(name) <= _LONGEST_NAME):
         raise ValueError("a name such as cpu, h100, auto or list")
-    return text.strip()
+    return name
 
 
 def _boolean(text: str, _base: Path) -> bool:
@@ -278,7 +281,9 @@ def resolve_one(config: pytest.Config, name: str) -> tuple[Any, str]:
             try:
                 return option.parse(text, Path(base)), source
             except ValueError as allowed:
-                raise pytest.UsageError(f"{source}: {text!r} is not allowed. Allowed: {allowed}.") from None
+                raise pytest.UsageError(clean(f"{source}: {text!r:.200} is not allowed. Allowed: {allowed}.")) from None
+            except OSError as error:
+                raise pytest.UsageError(clean(f"{source}: {text!r:.200}: {error.strerror}.")) from None
     return option.default, "default"
 
 

@@ -1,1 +1,1 @@
-"""Records: one run as one JSON file, written and read. docs/record.md has its keys."""
+"""Records: one run as one JSON file, read; and what changed over nights of them. docs/record.md has the keys."""

@@ -137,8 +137,8 @@ def restore_ragged(batch: TensorDict, ragged: Mapping[str, int]) -> TensorDict:
             continue  # of one length; of others the first dimension is the documented one
         if not 1 <= dimension <= len(there) or there[dimension - 1] != wanted:
             raise ValueError(
-                f"dimension {dimension} of {name!r} cannot be the ragged one: its values have the shape {there}, its "
-                f"rows {wanted} elements together"
+                f"dimension {dimension} of {name!r} isn't the ragged one: the values have the shape {there}, the rows "
+                f"add up to {wanted}"
             )
         restored[name] = torch.nested.nested_tensor_from_jagged(values, offsets, jagged_dim=dimension)
     return restored

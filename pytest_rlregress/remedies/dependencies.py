@@ -195,10 +195,16 @@ def hide_trl_from_verl() -> str | None:
     process of verl: in a module that ``VERL_USE_EXTERNAL_MODULES`` names, say. Others still import TRL.
 
     Returns:
-        What was done, with both versions; None where TRL has the class, or is not installed.
+        What was done, with both versions; None where TRL has the class for verl, or one of the two isn't installed.
     """
     name = "AutoModelForCausalLMWithValueHead"
-    if find_spec("trl") is None or any(_has(module, name) for module in ("trl.experimental.ppo", "trl")):
+    verl = find_spec("verl")
+    if find_spec("trl") is None or verl is None or not verl.submodule_search_locations:
+        return None
+    source = Path(verl.submodule_search_locations[0], "models/transformers/monkey_patch.py").read_text("utf-8")
+    # verl 0.7 looks in trl alone.
+    places = [module for module in ("trl.experimental.ppo", "trl") if f"from {module} import {name}" in source]
+    if any(_has(module, name) for module in places):
         return None
     from verl.utils import import_utils
 

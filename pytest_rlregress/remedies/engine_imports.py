@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeGuard
 
+from packaging.version import InvalidVersion, Version
+
+from pytest_rlregress.stack import versions
+
 __all__ = ["missing_engine_names"]
+
+_COMPARISONS = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
 
 
 @dataclass(frozen=True)
@@ -27,8 +41,9 @@ def missing_engine_names(package: str, engine: str = "vllm", in_functions: bool 
     """List the imports of an engine's names in a trainer's source that the installed engine can't satisfy.
 
     Both are read, not imported, except modules of the engine that make their names at run time. What stands in ``try``
-    is left out, for its author expects it to fail, and so is what ``TYPE_CHECKING`` guards. If several branches of one
-    ``if`` import, as for several versions, one that can be satisfied is enough.
+    is left out, for its author expects it to fail, unless each ``except`` raises. So is what ``TYPE_CHECKING`` guards.
+    Of an ``if`` that compares the engine's version, the branch for the installed one counts. If several branches of
+    another ``if`` import, one that can be satisfied is enough.
 
     Args:
         package: Top-level package that imports, such as ``verl``, ``trl`` or your own.
@@ -76,24 +91,47 @@ def _unsatisfied(body: Sequence[ast.stmt], engine: str) -> list[_Wanted]:
             missing += [one for one in _wanted(statement, engine) if not _has(one.module, one.name)]
         elif isinstance(statement, ast.If):
             missing += _unsatisfied_branches(statement, engine)
-        elif isinstance(statement, (ast.ClassDef, ast.With, ast.For, ast.While)) or _is_finally(statement):
+        elif isinstance(statement, (ast.ClassDef, ast.With, ast.For, ast.While)) or _passes_nothing(statement):
             missing += _unsatisfied(statement.body, engine)
     return missing
 
 
-def _is_finally(statement: ast.stmt) -> TypeGuard[ast.Try]:
-    """Return whether this is a ``try`` that expects no exception."""
-    return isinstance(statement, ast.Try) and not statement.handlers
+def _passes_nothing(statement: ast.stmt) -> TypeGuard[ast.Try]:
+    """Return whether this is a ``try`` that lets no missing name pass: without handlers, or all of them raise."""
+    return isinstance(statement, ast.Try) and all(
+        isinstance(handler.body[-1], ast.Raise) for handler in statement.handlers
+    )
 
 
 def _unsatisfied_branches(statement: ast.If, engine: str) -> list[_Wanted]:
     if "TYPE_CHECKING" in ast.unparse(statement.test):
         return _unsatisfied(statement.orelse, engine)
+    decided = _compare_version(statement.test, engine)
+    if decided is not None:
+        return _unsatisfied(statement.body if decided else statement.orelse, engine)
     branches = [branch for branch in (statement.body, statement.orelse) if _imports(branch, engine)]
     found = [_unsatisfied(branch, engine) for branch in branches]
     if len(found) > 1 and not all(found):
         return []
     return [one for missing in found for one in missing]
+
+
+def _compare_version(test: ast.expr, engine: str) -> bool | None:
+    """Evaluate a condition such as ``_VLLM_VERSION > version.parse("0.11.0")``; None for any other."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or engine not in versions():
+        return None
+    compare = _COMPARISONS.get(type(test.ops[0]))
+    [limit] = test.comparators
+    name = ast.unparse(test.left).lower()
+    if compare is None or engine not in name or "version" not in name or not isinstance(limit, ast.Call):
+        return None
+    match limit.args:
+        case [ast.Constant(value=str(text))]:
+            try:
+                return bool(compare(Version(versions()[engine]), Version(text)))
+            except InvalidVersion:
+                return None
+    return None
 
 
 def _imports(body: Sequence[ast.stmt], engine: str) -> bool:

@@ -36,7 +36,7 @@ def token_mean(losses: torch.Tensor, mask: torch.Tensor, batch_tokens: int, rank
     trained = mask.bool()
     own = int(trained.sum())
     if batch_tokens < max(own, 1):
-        raise ValueError(f"a micro batch has {own} trained tokens, so its whole batch has not {batch_tokens}")
+        raise ValueError(f"a micro batch alone has {own} trained tokens, but batch_tokens is {batch_tokens}")
     return torch.where(trained, losses, 0).sum() * (ranks / batch_tokens)
 
 

@@ -84,7 +84,7 @@ class _Judge:
         )  # fmt: skip
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
-        ready = self._line(seconds=120.0)
+        ready = self._line(seconds=600.0)
         if ready != "ready":
             self.end()
             raise RuntimeError(f"math-verify did not start: {ready or 'no word of it'}")

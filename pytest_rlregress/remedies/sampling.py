@@ -176,7 +176,7 @@ def request_seed(seed: int, *place: int) -> int:
         ValueError: There is no place: every request would have one seed.
     """
     if not place:
-        raise ValueError("no place given: say step, replica, prompt and copy, else all requests have one seed")
+        raise ValueError("give step, replica, prompt and copy: without them every request gets the same seed")
     text = " ".join(str(int(number)) for number in (seed, *place))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

@@ -37,8 +37,8 @@ def undeclared_dependencies(config: Mapping[str, Any]) -> list[Advice]:
             later take for true.
 
     Returns:
-        One for each setting and package, which names the extra of verl that declares it, if one does; the key of what
-        every run imports is ``trainer``. None where verl is not installed.
+        One finding for each setting and package; it names verl's extra if there is one. The key of what every run
+        imports is ``trainer``. No finding where verl isn't installed.
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name

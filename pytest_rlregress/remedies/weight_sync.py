@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Any
 
     import torch
@@ -228,6 +228,7 @@ async def send_weights_answered(sender: Any, weights: Iterable[tuple[str, torch.
         raise
     finally:
         context.destroy(linger=0)
+        Path(sender.zmq_handle.removeprefix("ipc://")).unlink(missing_ok=True)  # verl 0.7 leaves it
 
 
 def run_socket(handle: str, run: str) -> str:

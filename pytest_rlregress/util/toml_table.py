@@ -73,7 +73,7 @@ def check(
 
 
 def rule(right: Callable[[Any], Any], allowed: str) -> Rule:
-    """Make a rule that takes a value as it is where ``right`` says that it is right."""
+    """Return a rule that accepts the values for which ``right`` is true, as they are."""
 
     def keep(value: Any) -> Any:
         if not right(value):

@@ -7,6 +7,7 @@ import re
 GIB = 2**30
 #: Bytes in the units that memory is given in.
 UNITS = {"GiB": GIB, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
+_LARGEST = 1e9  # of units: far above what a machine has, and still a number of bytes that the kernel takes
 
 
 def parse_seconds(value: object) -> float:
@@ -31,7 +32,7 @@ def parse_memory(value: object) -> int:
         ValueError: The text isn't one; the message says what is allowed.
     """
     size = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", str(value))
-    if size is None or not float(size[1]):
+    if size is None or not 0 < float(size[1]) < _LARGEST:
         raise ValueError("a size with its unit, such as '4GiB' or '500MB'")
     return int(float(size[1]) * UNITS[size[2]])
 

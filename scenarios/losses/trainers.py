@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.stack import InterfaceMissing
+from pytest_rlregress.stack.lazy import torch
 
 
 def core_algos():

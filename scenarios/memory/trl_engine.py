@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from pytest_rlregress.agreement.engine import eager_helpers
 from pytest_rlregress.fixtures import vllm_engine
 from pytest_rlregress.fixtures.trl_on_cpu import while_built
 
@@ -54,7 +55,7 @@ def prepare(folder: Path, **settings: Any) -> AbstractContextManager[Any]:
 
                     with mock.patch.object(vllm_generation, "LLM", start_engine):
                         generation = vllm_generation.VLLMGeneration(**arguments)
-                with vllm_engine.eager_helpers():
+                with eager_helpers():
                     yield generation
             finally:
                 for llm in started:

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.stack import InterfaceMissing
+from pytest_rlregress.stack.lazy import torch
 
 ROWS = 100  # of the data set: many steps
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from pytest_rlregress.fixtures.vllm_engine import Completion, Engine
+    from pytest_rlregress.agreement.completions import Completion
+    from pytest_rlregress.agreement.engine import Engine
 
 PROMPTS = [[(start * 91 + step * 37) % 1000 + 5 for step in range(20)] for start in range(4)]
 
@@ -52,7 +53,7 @@ def run(engine: Engine, prompts: Sequence[Any], params: Any = None) -> list[Any]
 
 def completions_of(outputs: Sequence[Any]) -> list[Completion]:
     """The first completion of each of vLLM's outputs; without log-probabilities where none were asked for."""
-    from pytest_rlregress.fixtures.vllm_engine import Completion
+    from pytest_rlregress.agreement.completions import Completion
 
     made = []
     for output in outputs:

@@ -35,7 +35,7 @@ async def agent_loop(
     rollout = {"prompt_length": 512, "response_length": response_length, "full_determinism": False, "multi_turn": turns}
     data = OmegaConf.create({"continuous_token": {"enable": False}})  # verl 0.9.0's switch, off as it is by default
     loop = ToolAgentLoop(
-        trainer_config=DictConfigWrap(OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})),
+        trainer_config=DictConfigWrap(OmegaConf.create({"actor_rollout_ref": {"rollout": rollout, "model": {}}})),
         server_manager=Server(), tokenizer=tokenizer, processor=None, dataset_cls=None,
         data_config=DictConfigWrap(data), hf_model_type=model_type,
         dataset_config=data,  # verl 0.7's name of data_config

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def started_engine(checkpoint, vllm_runner):
 @pytest.fixture
 def engine(started_engine, sharp_qwen):
     """vLLM on ``sharp_qwen``; it gets its weights before, too: a vLLM that takes no new ones says so."""
-    from pytest_rlregress.fixtures.vllm_engine import eager_helpers
+    from pytest_rlregress.agreement.engine import eager_helpers
 
     weights = sharp_qwen.model().state_dict()
     started_engine.load_weights(weights.items())

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.scenarios.dependencies import wheel_index
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.scenarios.patience import FOR_EVER, measure_patience
 from pytest_rlregress.stack import InterfaceMissing
+from pytest_rlregress.stack.lazy import torch
 
 #: verl's module of both; verl 0.7 has an engine in the trainer's process instead.
 MODULE = "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer"
@@ -101,10 +102,10 @@ class Fork:
 
 @contextmanager
 def forks() -> Iterator[Callable[..., Fork]]:
-    """Yield ``start(act, seconds=10.0)``; what still runs at the end is killed."""
+    """Yield ``start(act, seconds=FOR_EVER)``; what still runs at the end is killed."""
     started: list[Fork] = []
 
-    def start(act: Callable[[], Any], seconds: float = 10.0) -> Fork:
+    def start(act: Callable[[], Any], seconds: float = FOR_EVER) -> Fork:
         started.append(Fork(act, seconds))
         return started[-1]
 
@@ -114,6 +115,19 @@ def forks() -> Iterator[Callable[..., Fork]]:
         for one in started:
             one.process.kill()
             one.process.join()
+
+
+def transfer_patience(handle: str, least: float) -> float:
+    """Return how many seconds to wait for a transfer of these weights: many times of what one takes here."""
+    with forks() as start:
+
+        def transfer() -> None:
+            sends = start(lambda: asyncio.run(sender(handle).async_send_weights(weights(1.0))))
+            receives = start(lambda: receive(handle))
+            came = receives.came(), sends.came()
+            assert all("value" in one for one in came), f"nothing was transferred: {came}"
+
+        return measure_patience(transfer, least)
 
 
 def _run(act: Callable[[], Any], end: Any, seconds: float) -> None:

@@ -9,10 +9,11 @@ import subprocess
 from contextlib import contextmanager
 
 import pytest
+from patience import PATIENCE
 from repacked import repack
 
-from pytest_rlregress.commands.environments import HARNESS
-from pytest_rlregress.commands.environments.environment import Environments
+from pytest_rlregress.environments import HARNESS
+from pytest_rlregress.environments.environment import Environments
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack import locks, requirements
 from pytest_rlregress.stack.locks import Lock
@@ -66,7 +67,7 @@ class Bench:
         folder = self.folder / f"records-{lock.digest}"
         path = self._build(f"of-{folder.name}", lock)
         command = [path / "bin/pytest", test, "-p", "no:cacheprovider", f"--rl-record-dir={folder}"]
-        subprocess.run(command, cwd=self.folder, env=self.environ, stdout=subprocess.DEVNULL, timeout=60)
+        subprocess.run(command, cwd=self.folder, env=self.environ, stdout=subprocess.DEVNULL, timeout=PATIENCE)
         (path,) = folder.glob("*.json")
         return path
 
@@ -82,7 +83,7 @@ class Bench:
         answer.unlink(missing_ok=True)
         before = self.list_installed()
         process = self.start(*words, f"--json={answer}")
-        out, said = process.communicate(timeout=180)
+        out, said = process.communicate(timeout=PATIENCE)
         assert self.list_installed() == before, "the environment that the command was run from was changed"
         return process.returncode, out, said, json.loads(answer.read_text()) if answer.exists() else None
 

@@ -1,4 +1,4 @@
-"""Histories of records for tests and benchmarks: made up, in the format that ``records.writer`` writes.
+"""Histories of records for tests and benchmarks: made up, in the format that ``harness.record_writer`` writes.
 
     make(folder, nights=30, platforms=("cpu", "h100"), events=[
         Event("upgrade", 12, "vllm", "0.32.0"),

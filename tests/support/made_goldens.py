@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_rlregress.fixtures.step_measurements import NUMBERS, Key
+from pytest_rlregress.fixtures.step_measurements import NUMBERS
 from pytest_rlregress.goldens.comparison import tolerances
 from pytest_rlregress.goldens.golden import Golden
+from pytest_rlregress.records.measurements import Key
 
 KEY = Key("NVIDIA H100 80GB HBM3", "2.13", "vllm 0.31", "FLASH_ATTN 3", "bfloat16")
 SETTINGS = {"learning_rate": 2e-3, "dtype": "bfloat16"}

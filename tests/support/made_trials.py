@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_rlregress.commands.trials.pytest_run import TrialRun
 from pytest_rlregress.records import answer, record_types
+from pytest_rlregress.trials.pytest_run import TrialRun
 
 
 def make_run(observations=(), hardware="", seconds=0.0, trouble=""):

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from pytest_rlregress.commands.environments.uv import PackageSources
 from pytest_rlregress.commands.moved.index import Index
 from pytest_rlregress.commands.moved.wheels import Releases
+from pytest_rlregress.environments.uv import PackageSources
 
 
 def make_wheel(folder, package, version, files, requires=(), tag="py3-none-any"):

@@ -13,6 +13,8 @@ import xml.etree.ElementTree as ET
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from patience import PATIENCE
+
 MARK = "FAULT_MATRIX_RUN"
 
 
@@ -41,7 +43,7 @@ class Run:
 
     def wait(self) -> None:
         """Wait for pytest, and read what it says."""
-        self.returncode = self._pytest.wait(timeout=280)
+        self.returncode = self._pytest.wait(timeout=PATIENCE)
         self.seconds = time.monotonic() - self._begun
         self.survivors = marked(self._mark)
         self.output = self._printed.read_text(encoding="utf-8", errors="replace")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from patience import PATIENCE
 
 GH = """#!{python}
 import json, os, pathlib, subprocess, sys
@@ -81,7 +82,9 @@ class Job:
     def run(self, name, code=0, **filled):
         """Run a step, check its exit code, take its outputs; what it printed."""
         command, environment = self.script(name, **filled)
-        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
+        )
         assert done.returncode == code, done.stdout + done.stderr
         outputs = self.folder / "GITHUB_OUTPUT"
         lines = outputs.read_text().splitlines() if outputs.exists() else []

@@ -188,9 +188,10 @@ def _as_text(file: str, form: str, audit: Audit) -> str:
             lines.append(f"    and {one.rows - len(one.places):,} more")
         lines += [*wrapped(f"instead: {one.instead}", "  ", "    "), ""]
     coverage = _coverage(audit)
-    found = coverage.headline(plural(len(audit.findings), "finding") if audit.findings else "")
+    found = plural(len(audit.findings), "finding") if audit.findings else ""
+    headline = coverage.headline(found, f"nothing found{' in texts and rewards' if audit.is_log_of_texts else ''}")
     tokens = f", {audit.tokens:,} trained tokens" if audit.tokens else ""
-    lines += wrapped(f"{file} ({form}), {audit.rows:,} rows{tokens}: {found}", rest="  ")
+    lines += wrapped(f"{file} ({form}), {audit.rows:,} rows{tokens}: {headline}", rest="  ")
     for note in audit.notes:
         lines += wrapped(note, rest="  ")
     return "\n".join([*lines, *coverage.lines()])

@@ -9,5 +9,5 @@ In the order of a bisect:
 ``follow``          the test that is good at one end and bad at the other, and where between them it flips
 ``answer``          the answer, told in sentences and sections
 
-How candidates are tried is in ``pytest_rlregress.commands.trials``.
+How candidates are tried is in ``pytest_rlregress.trials``.
 """

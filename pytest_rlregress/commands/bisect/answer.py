@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_rlregress.commands.trials.document import (
+from pytest_rlregress.trials.document import (
     MANY,
     Document,
     Section,
@@ -18,7 +18,7 @@ from pytest_rlregress.commands.trials.document import (
     tabulate,
     unbroken,
 )
-from pytest_rlregress.commands.trials.trial import RunContext, TrialSummary, list_trials, list_where
+from pytest_rlregress.trials.trial import RunContext, TrialSummary, list_trials, list_where
 from pytest_rlregress.util.text import plural
 
 

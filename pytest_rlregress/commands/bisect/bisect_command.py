@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.trials import declare_answer, declare_environments, declare_trials
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.trials import declare_answer, declare_environments, declare_trials
 
 if TYPE_CHECKING:
     from pytest_rlregress.commands.bisect.answer import Answer
-    from pytest_rlregress.commands.trials.trial import Progress
+    from pytest_rlregress.trials.trial import Progress
 
 _MANUAL = """\
 three kinds:
@@ -81,7 +81,7 @@ def run(asked: argparse.Namespace) -> int:
     """Bisect, print the answer; returns the exit code."""
     # All that it takes: not for those who ask for help.
     from pytest_rlregress.commands.bisect.answer import tell
-    from pytest_rlregress.commands.trials import context
+    from pytest_rlregress.trials import context
 
     return context.run_request(asked, lambda progress: tell(_find_answer(asked, progress)))
 
@@ -89,7 +89,7 @@ def run(asked: argparse.Namespace) -> int:
 def _find_answer(asked: argparse.Namespace, progress: Progress) -> Answer:
     """Find which kind is asked for, and its answer."""
     from pytest_rlregress.commands.bisect import checkout, locks, releases
-    from pytest_rlregress.commands.trials import context
+    from pytest_rlregress.trials import context
 
     ways = {
         "--good and --bad": (releases.bisect_releases, asked.good, asked.bad),

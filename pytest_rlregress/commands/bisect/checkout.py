@@ -25,14 +25,14 @@ from pytest_rlregress.commands.bisect.releases import (
     find_needs,
     select_contents,
 )
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.environment import Environment, Environments
-from pytest_rlregress.commands.environments.uv import Unbuildable
-from pytest_rlregress.commands.trials.context import TrialContext
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.trial import Candidate
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.environments.environment import Environment, Environments
+from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError, project_name
+from pytest_rlregress.trials.context import TrialContext
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.trial import Candidate
 from pytest_rlregress.util import files
 from pytest_rlregress.util.git import GitError, git
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pytest_rlregress.commands.bisect.answer import Culprit, Endpoint, NotFound, Untested
-from pytest_rlregress.commands.trials import search
-from pytest_rlregress.commands.trials.pytest_run import TrialRun
-from pytest_rlregress.commands.trials.search import NotMonotone, State
-from pytest_rlregress.commands.trials.trial import Candidate, Trial, TrialRunner, TrialSummary
 from pytest_rlregress.failures.observations import Observation, describe, find_first_line, is_failing, is_same_failure
 from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.stack.locks import differences
+from pytest_rlregress.trials import search
+from pytest_rlregress.trials.pytest_run import TrialRun
+from pytest_rlregress.trials.search import NotMonotone, State
+from pytest_rlregress.trials.trial import Candidate, Trial, TrialRunner, TrialSummary
 from pytest_rlregress.util.text import plural
 
 
@@ -124,17 +124,18 @@ def _put_reproduces_first(tests: list[str], seen: Mapping[str, Observation]) -> 
 def _explain_not_found(good: Trial, bad: Trial, pairs: Iterable[tuple[TrialResult, TrialResult]]) -> NotFound:
     pairs = list(pairs)
     seen = [(before.state, after.state) for before, after in pairs]
-    results = [(end.label, pair[at]) for at, end in enumerate((good, bad)) for pair in pairs]
-    for label, one in results:
-        if one.reason.startswith("flaky"):
-            return NotFound("flaky end", label, reason=one.reason)
+    results = [(good.label, before) for before, _ in pairs]
+    results += [(bad.label, after) for _, after in pairs]
+    for label, result in results:
+        if result.reason.startswith("flaky"):
+            return NotFound("flaky end", label, reason=result.reason)
     if (State.BAD, State.GOOD) in seen:
         return NotFound("swapped", good.label, bad.label)
     if (State.BAD, State.BAD) in seen:
         return NotFound("fails at both", good.label, bad.label)
-    for label, one in results:
-        if one.state is State.UNKNOWN:
-            return NotFound("untested end", label, reason=one.reason)
+    for label, result in results:
+        if result.state is State.UNKNOWN:
+            return NotFound("untested end", label, reason=result.reason)
     return NotFound("passes at both", good.label, bad.label)
 
 
@@ -203,14 +204,15 @@ def find_first_bad(among: OrderedCandidates, followed: FollowedTest) -> Culprit:
 def _make_culprit(
     among: OrderedCandidates, followed: FollowedTest, found: search.Window, results: Sequence[TrialResult | None]
 ) -> Culprit:
-    ends = last, first = among.candidates[found.last_good], among.candidates[found.first_bad]
+    last = among.candidates[found.last_good]
+    first = among.candidates[found.first_bad]
     untested = {
         at: Untested(f"{one.name} {one.title}".strip(), result.reason)
         for at, (one, result) in enumerate(zip(among.candidates, results, strict=True))
         if result is not None and result.state is State.UNKNOWN
     }
     between = range(found.last_good + 1, found.first_bad)
-    trials = (followed.runner.find_trial(one) for one in ends)
+    trials = (followed.runner.find_trial(end) for end in (last, first))
     before, after = (trial.lock if trial is not None else None for trial in trials)
     moved = differences(before, after) if before and after else ()
     return Culprit(

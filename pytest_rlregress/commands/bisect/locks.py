@@ -17,15 +17,15 @@ from pytest_rlregress.commands.bisect.releases import (
     find_releases,
     list_distributions,
 )
-from pytest_rlregress.commands.environments import HARNESS, RequestError
-from pytest_rlregress.commands.trials import search
-from pytest_rlregress.commands.trials.context import TrialContext, refuse_shadowed
-from pytest_rlregress.commands.trials.search import MinimalSet, State, Units
-from pytest_rlregress.commands.trials.upgrades import Upgrades, UpgradeUnits
+from pytest_rlregress.environments import HARNESS, RequestError
 from pytest_rlregress.records import reader
 from pytest_rlregress.stack import COMPONENTS, locks, requirements
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.stack.requirements import Requirements
+from pytest_rlregress.trials import search
+from pytest_rlregress.trials.context import TrialContext, refuse_shadowed
+from pytest_rlregress.trials.search import MinimalSet, State, Units
+from pytest_rlregress.trials.upgrades import Upgrades, UpgradeUnits
 
 
 def bisect_locks(context: TrialContext) -> Answer:

@@ -15,16 +15,16 @@ from packaging.version import Version
 from pytest_rlregress.commands.bisect import follow
 from pytest_rlregress.commands.bisect.answer import Answer, ChangedSet, Culprit, Untested
 from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates
-from pytest_rlregress.commands.environments import HARNESS, RequestError
-from pytest_rlregress.commands.environments.environment import Environment
-from pytest_rlregress.commands.trials import pytest_run
-from pytest_rlregress.commands.trials.context import TrialContext, refuse_shadowed
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest, TrialRun
-from pytest_rlregress.commands.trials.trial import Candidate, RunContext, Trial
+from pytest_rlregress.environments import HARNESS, RequestError
+from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.failures.observations import describe, list_documented
 from pytest_rlregress.stack import COMPONENTS, distributions, locks, requirements
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.stack.requirements import Requirements
+from pytest_rlregress.trials import pytest_run
+from pytest_rlregress.trials.context import TrialContext, refuse_shadowed
+from pytest_rlregress.trials.pytest_run import TrialRequest, TrialRun
+from pytest_rlregress.trials.trial import Candidate, RunContext, Trial
 from pytest_rlregress.util.text import join_some, plural
 
 

@@ -73,7 +73,7 @@ def index(failures: Iterable[Failure]) -> str:
 
 
 def shown(signature: Signature) -> str:
-    """Return what a log has of a signature, with … where something varies.
+    """Render a signature as a log shows it, with … where something varies.
 
     A bare exception is shown with its place in the stack.
     """

@@ -79,8 +79,12 @@ def _find(known: catalogue.Catalogue, word: str) -> list[catalogue.Failure]:
     Raises:
         CatalogueError: There is none.
     """
+    if word in known:
+        return [known[word]]
     having = [failure for failure in known.values() if word.lower() in _searched(failure).lower()]
-    return [known[word]] if word in known else having or [known.find(word, "rlregress list")]
+    if having:
+        return having
+    return [known.find(word, "rlregress list")]  # which raises the error, with near ids
 
 
 def _searched(failure: catalogue.Failure) -> str:

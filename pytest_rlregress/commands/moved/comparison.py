@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.uv import read_sources
 from pytest_rlregress.commands.moved.answer import Moved, list_short
 from pytest_rlregress.commands.moved.engines import ENGINES, read_engine
 from pytest_rlregress.commands.moved.facts import Facts
@@ -17,6 +15,8 @@ from pytest_rlregress.commands.moved.verl import read_verl
 from pytest_rlregress.commands.moved.wheels import Releases
 from pytest_rlregress.commands.preflight.command import read
 from pytest_rlregress.commands.preflight.config import ConfigError, PlannedRun
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.environments.uv import read_sources
 
 _TRAINERS = ("verl", "trl")
 #: The packages that are compared: the trainers, and those below them.

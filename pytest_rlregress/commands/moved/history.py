@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator
 
 from packaging.version import Version
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.uv import read_sources
 from pytest_rlregress.commands.moved.facts import Facts
 from pytest_rlregress.commands.moved.index import Index, NoSuchRelease, NotRead
 from pytest_rlregress.commands.moved.reading import Reader
 from pytest_rlregress.commands.moved.renames import find_message, find_same_name, find_translations, translate
 from pytest_rlregress.commands.moved.wheels import TRAINER, Release, Releases
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.environments.uv import read_sources
 from pytest_rlregress.util import cache
 
 _MOST = 40  # releases to look back

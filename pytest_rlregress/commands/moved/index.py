@@ -24,7 +24,7 @@ from typing import Any
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pytest_rlregress.commands.environments.uv import PackageSources
+from pytest_rlregress.environments.uv import PackageSources
 from pytest_rlregress.util.files import write_whole
 
 _FRESH = 3600.0  # seconds for which a list of releases is used again

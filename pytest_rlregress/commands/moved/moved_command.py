@@ -66,12 +66,12 @@ def declare(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare the releases for the run and print what moved; returns the exit code."""
-    from pytest_rlregress.commands.environments import RequestError
     from pytest_rlregress.commands.moved.answer import Moved, as_json, as_text
     from pytest_rlregress.commands.moved.comparison import compare
     from pytest_rlregress.commands.moved.index import NoSuchRelease, NotRead
     from pytest_rlregress.commands.moved.reading import Answer
     from pytest_rlregress.commands.preflight.config import ConfigError
+    from pytest_rlregress.environments import RequestError
 
     try:
         package, ends = read_specifier(options.words[0] if options.words else "")

@@ -127,7 +127,7 @@ def _check(options: argparse.Namespace, known: catalogue.Catalogue, folder: Path
     if not next(path for path in (area, *area.resolve().parents) if path.exists()).is_dir():
         raise CatalogueError(f"{area} isn't a folder, and none can be made there")
     if not _is_of_checkout(area) and area.resolve().is_relative_to(SHIPPED.resolve()):
-        raise CatalogueError(f"{area} is of the installed package: give a folder of your own repository")
+        raise CatalogueError(f"{area} is inside the installed package: give a folder of your own repository")
     if options.subject and not catalogue.is_subject(options.subject):
         raise CatalogueError(f"subject {options.subject!r} is not allowed; allowed: {catalogue.SUBJECT_ALLOWED}")
 
@@ -162,7 +162,7 @@ def _say(failure_id: str, error: error_text.ErrorText, paths: Iterable[Path], na
         print("rlregress diagnose names it in this text: the signature is right.")
     else:
         print("rlregress diagnose does not name it in this text: look at the signature.")
-    print(f"Write what says {skeleton.MARK!r}, the act first, until it is REPRODUCED and HELD:")
+    print(f"Replace each {skeleton.MARK!r}, the act first, until the run says REPRODUCED and HELD:")
     print(f"  pytest --hw=cpu --rl-failure {failure_id}")
 
 

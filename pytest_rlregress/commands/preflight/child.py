@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.abc
+import importlib.util
 import os
 import re
 import runpy
@@ -22,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 # They are beside this file, which is run where this package is not installed.
-import confinement  # type: ignore[import-not-found]
 import stops  # type: ignore[import-not-found]
 import trl_stops  # type: ignore[import-not-found]
+
+_CONFINEMENT = Path(__file__).parents[2] / "util" / "confinement.py"
 
 _STARTS = (
     *("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"),
@@ -52,10 +54,12 @@ _WHY = "preflight doesn't allow it before the configuration is composed"
 
 def main(file: str, words: list[str]) -> None:
     """Run a command, and write the answer to a file."""
+    sys.dont_write_bytecode = True
+    confinement = _load(_CONFINEMENT)
+    confinement.end_with_parent()  # a preflight that is killed leaves nothing running
     stops.begin(file)
     # The command may have modules of the same names.
-    del sys.modules["confinement"], sys.modules["stops"], sys.modules["trl_stops"], sys.path[0]
-    sys.dont_write_bytecode = True
+    del sys.modules["stops"], sys.modules["trl_stops"], sys.path[0]
     sys.meta_path.insert(0, _AfterImport())
     sys.addaudithook(_refuse)
     stops.answer["unconfined"] = confinement.confine(stops.folder())
@@ -73,6 +77,14 @@ def main(file: str, words: list[str]) -> None:
             error += f": {_WHY}"
         stops.answer["not_importable"] = isinstance(exception, ImportError)
     stops.end(error=error)
+
+
+def _load(file: Path) -> Any:
+    """Load a module by its file, under no name that the command could ask for."""
+    spec = importlib.util.spec_from_file_location(f"_rlregress_{file.stem}", file)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    return module
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
@@ -100,7 +112,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     """Replace parts of modules as soon as they are imported."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the specification of a module of which parts are replaced; None for others."""
+        """Return the specification of a module that preflight patches; None for others."""
         replace = _find_replacement(name)
         others = (one.find_spec(name, path, target) for one in sys.meta_path if replace and one is not self)
         spec = next(filter(None, others), None)
@@ -145,7 +157,7 @@ def _run(words: list[str]) -> None:
         is_safe = is_safe or rest[0] == "-P"
         rest = rest[2 if rest[0] in ("-W", "-X") else 1 :]
     is_module = rest[:1] == ["-m"]
-    target, *arguments = rest[is_module:]
+    target, *arguments = rest[1:] if is_module else rest
     if is_module and target in ("accelerate.commands.launch", "torch.distributed.run"):
         launch = importlib.import_module(target)
         parser = launch.get_args_parser() if name == "torchrun" else launch.launch_command_parser()
@@ -169,6 +181,4 @@ def _start(target: str, is_module: bool, arguments: list[str], is_safe: bool = F
 
 
 if __name__ == "__main__":
-    # With the command that started this: a preflight that is killed leaves nothing running.
-    confinement.end_with_parent()
     main(sys.argv[1], sys.argv[2:])

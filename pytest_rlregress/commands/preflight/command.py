@@ -25,12 +25,13 @@ from pytest_rlregress.commands.preflight.config import (
     read_file,
     read_override,
 )
-from pytest_rlregress.commands.preflight.launch import find_command
+from pytest_rlregress.commands.preflight.script import read_script
 from pytest_rlregress.commands.preflight.trainers import Schema, known_schema
-from pytest_rlregress.commands.preflight.words import parse_command, read_options
+from pytest_rlregress.commands.preflight.words import parse_command, read_options, split_assignments
 from pytest_rlregress.stack.installed import distributions, read_head
 from pytest_rlregress.util.cache import folder as cache_folder
 from pytest_rlregress.util.files import write_whole
+from pytest_rlregress.util.launch_script import is_script
 from pytest_rlregress.util.processes import end_with_parent
 from pytest_rlregress.util.text import on_one_line
 
@@ -139,6 +140,9 @@ def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Planned
     Raises:
         ConfigError: The command ends before it has composed a configuration.
     """
+    run, words = split_assignments(command)
+    if is_script(words):
+        return read_script(words, {**environ, **run.environ}, environ, _read_command)
     parsed = parse_command(command)
     run, words, overrides = parsed.run, parsed.words, parsed.overrides
     answer = _ask(words, {**environ, **run.environ}, parsed.interpreter)
@@ -163,8 +167,10 @@ def _read_words(command: Sequence[str], environ: Mapping[str, str]) -> PlannedRu
     Raises:
         ConfigError: A script ends before it has made a trainer; a file can't be read.
     """
-    words, environ = find_command(command, environ)
-    parsed = parse_command(words)
+    run, words = split_assignments(command)
+    if is_script(words):
+        return read_script(words, {**environ, **run.environ}, environ, _read_words)
+    parsed = parse_command(command)
     run = parsed.run
     run.words = tuple(parsed.words)
     run.environ = {name: text for name, text in environ.items() if os.environ.get(name) != text} | run.environ

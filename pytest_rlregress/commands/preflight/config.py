@@ -80,6 +80,8 @@ class PlannedRun:
         packages_unknown: Why what is installed here says nothing about the run; "" where it does.
         prompt_tokens: The longest prompt, if it was given.
         parameters: Of the model, if they were given.
+        script: What the launch script came to that starts it; empty without one.
+        folder: With what that script wrote.
     """
 
     trainer: str = ""
@@ -101,6 +103,8 @@ class PlannedRun:
     packages_unknown: str = ""
     prompt_tokens: int | None = None
     parameters: int | None = None
+    script: dict[str, Any] = field(default_factory=dict)
+    folder: Any = None
 
     @property
     def verl(self) -> bool:

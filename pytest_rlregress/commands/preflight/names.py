@@ -186,7 +186,7 @@ def _reads(folder: Path, key: str) -> bool:
 
 
 def _registers_own(run: PlannedRun) -> bool:
-    """Return whether a run may bring values of its own: by its own program, or by a module that verl loads for it."""
+    """Return whether a run may register values: by its own program, or by a module that verl loads for it."""
     if run.trl:
         return not run.program.startswith("trl ")
     loads = run.get("actor_rollout_ref.model.external_lib") or run.get("custom_reward_function.path")

@@ -14,6 +14,7 @@ from typing import Any
 from pytest_rlregress.commands.preflight.command import read
 from pytest_rlregress.commands.preflight.config import ConfigError, PlannedRun, Unchecked
 from pytest_rlregress.commands.preflight.rules import RULES
+from pytest_rlregress.commands.preflight.script import name_originals, tell_script
 from pytest_rlregress.hardware import HardwareError, Machine, discover, load_profiles, match, select
 from pytest_rlregress.util.coverage import Coverage, Result
 from pytest_rlregress.util.text import plural, wrapped
@@ -27,7 +28,8 @@ verl or TRL, verl's YAML, TRL's YAML (with accelerate's), prime-rl's TOML.
 
 What stands behind -- is run, by its own interpreter, up to where it has composed its configuration: its imports, and
 what its script does before that, really happen. Until then it sees no GPU, starts no process, opens no connection and
-writes no file, and models and data aren't loaded. For a file, the trainer that is installed here is asked.
+writes no file, and models and data aren't loaded. A launch script runs as it is, but changes and starts nothing. For a
+file, the trainer that is installed here is asked.
 
 exit code:
   0  nothing is found
@@ -44,8 +46,8 @@ examples:
   rlregress preflight --hw=h100 --prompt-tokens=512 -- python train.py
   rlregress preflight run.toml --hw=a6000 --prompt-tokens=1500
 
-the command that a launch script comes to, exactly as the shell gives it:
-  python3() { rlregress preflight --hw=h100 -- python3 "$@"; }; export -f python3; bash run.sh
+a launch script, of which the first command that composes a configuration is checked:
+  rlregress preflight --hw=h100 -- bash run.sh
 """
 
 
@@ -92,7 +94,8 @@ def run(options: argparse.Namespace) -> int:
         return 2
     with contextlib.redirect_stdout(sys.stderr):  # what is imported to see whether it is installed may talk
         report = check(checked)
-    print(json.dumps(report, indent=2, ensure_ascii=False) if options.json else as_text(checked, report))
+    text = json.dumps(report, indent=2, ensure_ascii=False) if options.json else as_text(checked, report)
+    print(name_originals(text, checked.script))
     return next(one.exit_code for one in Result if one.word == report["result"])
 
 
@@ -150,6 +153,11 @@ def check(run: PlannedRun) -> dict[str, Any]:
         "checked": [*coverage.checked],
         "not_checked": [{"failure": failure, **asdict(one)} for failure, one in unchecked],
         "missing": [*coverage.missing],
+        **(
+            {"script": {name: run.script[name] for name in ("checked", "not_run", "written", "code")}}
+            if run.script
+            else {}
+        ),
     }
 
 
@@ -163,4 +171,5 @@ def as_text(run: PlannedRun, report: dict[str, Any]) -> str:
     coverage = Coverage(tuple(report["checked"]), tuple(reasons))
     found = coverage.headline(plural(len(report["findings"]), "finding") if report["findings"] else "")
     memory = f" with {run.memory_bytes / GIB:.0f} GiB" if run.memory_bytes else ""
-    return "\n".join([*lines, f"{run.title} for {run.card}{memory}: {found}", *coverage.lines()])
+    told = tell_script(run.script) if run.script else ()
+    return "\n".join([*lines, f"{run.title} for {run.card}{memory}: {found}", *coverage.lines(), *told])

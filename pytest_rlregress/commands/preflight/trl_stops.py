@@ -46,7 +46,7 @@ def replace_defaults(utils: Any) -> None:
 
 
 def replace_parser(module: Any) -> None:
-    """Let a program end where its parser would make dataclasses, which may need a GPU."""
+    """End the program where its parser would build dataclasses, which may need a GPU."""
     module.HfArgumentParser.parse_args_into_dataclasses = _parse_and_end
 
 

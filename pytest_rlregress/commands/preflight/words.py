@@ -43,12 +43,8 @@ class ParsedCommand:
     overrides: list[PlannedRun]
 
 
-def parse_command(command: Sequence[str]) -> ParsedCommand:
-    """Parse the words of a command that starts a trainer.
-
-    Raises:
-        ConfigError: It starts none of the programs that start trainers.
-    """
+def split_assignments(command: Sequence[str]) -> tuple[PlannedRun, list[str]]:
+    """Split what sets variables off a command; return a run with them, and the words from the program on."""
     run = PlannedRun("verl")
     words = [*command]
     while words and (words[0] in _WRAPPERS or _ASSIGNMENT.fullmatch(words[0])):
@@ -56,9 +52,21 @@ def parse_command(command: Sequence[str]) -> ParsedCommand:
         if found := _ASSIGNMENT.fullmatch(word):
             run.environ[found[1]] = found[2]
             run.places[found[1]] = ConfigPosition(argument=word)
+    return run, words
+
+
+def parse_command(command: Sequence[str]) -> ParsedCommand:
+    """Parse the words of a command that starts a trainer.
+
+    Raises:
+        ConfigError: It starts none of the programs that start trainers.
+    """
+    run, words = split_assignments(command)
     at = next((at for at, word in enumerate(words) if _STARTS_PYTHON.fullmatch(Path(word).name)), None)
     if at is None:
-        raise ConfigError(f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl")
+        raise ConfigError(
+            f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl, and isn't a shell's script"
+        )
     interpreter = ["uv", "run", "--no-sync", *words[2:at], "python"] if words[:2] == ["uv", "run"] else []
     starts_itself, words = at == 0, words[at:]
     run.program = " ".join(words[:2])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_rlregress.commands.report.changes import Change, Kind
-from pytest_rlregress.commands.report.history import Point, RecordedRun
-from pytest_rlregress.commands.report.night import Night, RunComparison
-from pytest_rlregress.commands.report.stories import list_changed, make_bisect, make_rerun, shorten_path
+from pytest_rlregress.records.changes import Change, Kind
+from pytest_rlregress.records.history import Point, RecordedRun
+from pytest_rlregress.records.night import Night, RunComparison
+from pytest_rlregress.records.stories import list_changed, make_bisect, make_rerun, shorten_path
 
 #: Raised when a key changes its meaning.
 FORMAT = 4

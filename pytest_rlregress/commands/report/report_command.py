@@ -11,14 +11,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.report import json_document, text
-from pytest_rlregress.commands.report.changes import Kind
-from pytest_rlregress.commands.report.history import night_of, open_history
-from pytest_rlregress.commands.report.night import Night, RunComparison, compare, judge_night
+from pytest_rlregress.commands.report import json_document
+from pytest_rlregress.records import night_text
+from pytest_rlregress.records.changes import Kind
+from pytest_rlregress.records.history import night_of, open_history
+from pytest_rlregress.records.night import Night, RunComparison, compare, judge_night
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.records.remote import RemoteError, find_here
+from pytest_rlregress.records.stories import group_alike
 from pytest_rlregress.util.coverage import Result
 from pytest_rlregress.util.files import write_whole
+from pytest_rlregress.util.text import plural
 
 _PAGE = Path("report.html")
 _STDOUT = Path("-")
@@ -134,9 +137,9 @@ def _find_sources(given: Sequence[str]) -> Iterator[Path]:
 def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
     """Print the summary, and write the files that were asked for."""
     if not _is_stdout_taken(options):
-        print(text.tell(found), end="")
+        print(night_text.tell(found), end="")
     if options.markdown:
-        _write(options.markdown, text.tell(found))
+        _write(options.markdown, night_text.tell(found))
     if options.json:
         _write(options.json, json.dumps(json_document.as_json(found), indent=2) + "\n")
 
@@ -144,9 +147,11 @@ def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
 def _close_gate(found: Night | RunComparison, options: argparse.Namespace) -> int:
     """Say whether the gate is closed, and of what nothing is known; returns the exit code."""
     coverage = found.coverage
-    result = coverage.judge([change for change in found.changes if change.trips])
+    tripping = [change for change in found.changes if change.trips]
+    result = coverage.judge(tripping)
+    causes, tests = plural(len(group_alike(tripping)), "cause"), plural(len(tripping), "test")
     said = {
-        Result.FINDINGS: "closed, something got worse and repeats",
+        Result.FINDINGS: f"closed, worse and repeated: {tests} of {causes}",
         Result.PARTIAL: "open for what was compared, and not all that should have run did",
         Result.UNCHECKED: "not judged, nothing was compared",
         Result.CLEAN: "open",

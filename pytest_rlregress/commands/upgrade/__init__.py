@@ -8,6 +8,6 @@ In the order of a preview:
 ``comparison``       what the tests say before and after: pure
 ``answer``           the answer's parts, told in sentences and sections
 
-How environments are built and tests run in them is in ``pytest_rlregress.commands.trials``,
+How environments are built and tests run in them is in ``pytest_rlregress.trials``,
 as for ``rlregress bisect``.
 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_rlregress.commands.trials.document import (
+from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
+from pytest_rlregress.trials.document import (
     MANY,
     Document,
     Section,
@@ -17,8 +18,7 @@ from pytest_rlregress.commands.trials.document import (
     tabulate,
     unbroken,
 )
-from pytest_rlregress.commands.trials.trial import RunContext, TrialSummary, list_trials, list_where
-from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
+from pytest_rlregress.trials.trial import RunContext, TrialSummary, list_trials, list_where
 from pytest_rlregress.util.text import plural
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pytest_rlregress.commands.trials.pytest_run import TrialRun
-from pytest_rlregress.commands.trials.trial import Trial
 from pytest_rlregress.failures.causes import BadTest, find_cause, find_shared
 from pytest_rlregress.failures.observations import Observation, describe
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
+from pytest_rlregress.trials.pytest_run import TrialRun
+from pytest_rlregress.trials.trial import Trial
 from pytest_rlregress.util.text import on_one_line
 
 _NOT_SEEN = "not seen"

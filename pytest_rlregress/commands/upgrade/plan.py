@@ -13,14 +13,14 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from pytest_rlregress.commands.environments import HARNESS, RequestError
-from pytest_rlregress.commands.environments.resolver import Resolver, list_movable
-from pytest_rlregress.commands.environments.uv import Unbuildable
-from pytest_rlregress.commands.trials.context import TrialContext
-from pytest_rlregress.commands.trials.upgrades import Upgrades
+from pytest_rlregress.environments import HARNESS, RequestError
+from pytest_rlregress.environments.resolver import Resolver, list_movable
+from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack import COMPONENTS, locks, requirements
 from pytest_rlregress.stack.locks import Lock, PackageChange, differences
 from pytest_rlregress.stack.requirements import Requirements
+from pytest_rlregress.trials.context import TrialContext
+from pytest_rlregress.trials.upgrades import Upgrades
 from pytest_rlregress.util.text import on_one_line
 
 _TRAINERS_AND_ENGINES = {

@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.environment import Environment
-from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.commands.moved.comparison import tell_upgrade
-from pytest_rlregress.commands.trials.context import TrialContext, open_context, refuse_shadowed
-from pytest_rlregress.commands.trials.search import NONE, LargestSet, State, Units, next_growth
-from pytest_rlregress.commands.trials.trial import Candidate, Progress, RunContext, Trial, TrialRunner, TrialSummary
-from pytest_rlregress.commands.trials.upgrades import Upgrades, UpgradeUnits
 from pytest_rlregress.commands.upgrade import comparison
 from pytest_rlregress.commands.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
 from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
 from pytest_rlregress.commands.upgrade.plan import UpgradePlan, list_steps_back, make_plan, parse_version, split_words
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.environments.environment import Environment
+from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.failures.catalogue import CatalogueError
 from pytest_rlregress.stack import requirements
 from pytest_rlregress.stack.locks import Lock, PackageChange
+from pytest_rlregress.trials.context import TrialContext, open_context, refuse_shadowed
+from pytest_rlregress.trials.search import NONE, LargestSet, State, Units, next_growth
+from pytest_rlregress.trials.trial import Candidate, Progress, RunContext, Trial, TrialRunner, TrialSummary
+from pytest_rlregress.trials.upgrades import Upgrades, UpgradeUnits
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.text import join_some, plural
 from pytest_rlregress.util.units import format_duration

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.trials import declare_answer, declare_environments, declare_trials
+from pytest_rlregress.trials import declare_answer, declare_environments, declare_trials
 
 _MANUAL = """\
 examples:
@@ -14,7 +14,7 @@ examples:
     rlregress upgrade vllm==0.32.0
   several together, with the tests of one folder of the scenarios, and one file of mine
     rlregress upgrade transformers trl==1.16.0 rollout tests/test_mine.py
-  the newest of everything that all requirements allow, mine included
+  every package to the newest release that all requirements allow, mine included
     rlregress upgrade --all --requirements requirements.txt
   the largest set of upgrades that makes nothing worse, as a lock
     rlregress upgrade --all --stepwise --output safe.txt
@@ -45,7 +45,9 @@ def declare(commands: Any) -> None:
         help="what is upgraded, to its newest release where no version is said; and the tests",
     )
     upgrade = parser.add_argument_group("the upgrade")
-    upgrade.add_argument("--all", action="store_true", help="the newest of everything that all requirements allow")
+    upgrade.add_argument(
+        "--all", action="store_true", help="upgrade every package to the newest release that all requirements allow"
+    )
     upgrade.add_argument(
         "--stepwise", action="store_true", help="find the largest set of upgrades that makes nothing worse"
     )
@@ -73,8 +75,8 @@ def declare(commands: Any) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Preview the upgrade, print the answer; returns the exit code."""
     # All that it takes: not for those who ask for help.
-    from pytest_rlregress.commands.trials import context
     from pytest_rlregress.commands.upgrade.answer import tell
     from pytest_rlregress.commands.upgrade.preview import preview_upgrade
+    from pytest_rlregress.trials import context
 
     return context.run_request(asked, lambda progress: tell(preview_upgrade(asked, progress)))

@@ -5,7 +5,7 @@ import pytest
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 QUESTION = {"role": "user", "content": "What is 8 + 10?"}
 ANSWER = {"role": "assistant", "content": "It is 18."}

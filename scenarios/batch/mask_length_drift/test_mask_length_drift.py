@@ -16,7 +16,7 @@ from pytest_rlregress.scenarios.batch.masks import (
     loss_function,
     per_token_loss,
 )
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 LLAMA_HEADER = 4  # <|start_header_id|> assistant <|end_header_id|> \n\n
 LIMIT = 1024

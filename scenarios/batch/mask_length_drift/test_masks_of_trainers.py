@@ -7,10 +7,10 @@ import pytest
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, UNLIMITED, conversation, search
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.tokens import grpo
 from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
 from pytest_rlregress.stack import InterfaceMissing
+from pytest_rlregress.stack.lazy import torch
 
 # R1-distill's generation prompt opens a <think> that its rendering of an assistant's turn doesn't have.
 TEMPLATE = "deepseek-r1-distill"

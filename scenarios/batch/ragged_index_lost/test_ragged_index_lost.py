@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 pytestmark = pytest.mark.needs("tensordict")
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 RESULT = "\n\n<information>Doc 1: Lisbon has 545 796 inhabitants. 人口</information>\n\n"
 NESTED = "\n\n<information>A <information> is closed by </information>, says B</information>\n\n"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.stack import InterfaceMissing
+from pytest_rlregress.stack.lazy import np, torch
 
 pytestmark = pytest.mark.needs("verl")
 

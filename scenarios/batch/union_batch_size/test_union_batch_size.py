@@ -1,5 +1,7 @@
 """A step of verl's RayPPOTrainer (trainer.use_v1=False) as its fit() writes it, from the prompts to the union."""
 
+import inspect
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.scenarios.lazy import np, torch
+from pytest_rlregress.stack.lazy import np, torch
 
 PROMPTS, ROLLOUT_N = 2, 4
 ROWS = PROMPTS * ROLLOUT_N
@@ -26,6 +28,7 @@ def trainer():
 
     trainer = object.__new__(RayPPOTrainer)
     trainer.actor_rollout_wg = None
+    trainer.async_rollout_mode = True  # verl 0.7
     trainer._get_dp_size = lambda worker_group, role: 2
     return trainer
 
@@ -41,12 +44,14 @@ def read_prompts(trainer, prompts=PROMPTS, rollout_n=ROLLOUT_N):
 
 def answer(gen_batch, kept, rewards=STREAMED_REWARDS):
     """Return verl's batch of one answer for each of the ``kept`` rows of the rollout."""
-    from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopWorker, _InternalAgentLoopOutput
+    from verl.experimental.agent_loop import agent_loop
 
-    worker = object.__new__(AgentLoopWorker)
+    # In verl 0.7.0 and before AgentLoopWorker is an actor's class.
+    worker_class = getattr(agent_loop, "AgentLoopWorkerBase", agent_loop.AgentLoopWorker)
+    worker = object.__new__(worker_class)
     worker.reward_loop_worker_handles = rewards
     outputs = [
-        _InternalAgentLoopOutput(
+        agent_loop._InternalAgentLoopOutput(
             prompt_ids=torch.full((1, 3), row),
             response_ids=torch.full((1, 2), row),
             input_ids=torch.full((1, 5), row),
@@ -55,11 +60,13 @@ def answer(gen_batch, kept, rewards=STREAMED_REWARDS):
             attention_mask=torch.ones(1, 5, dtype=torch.long),
             extra_fields={"answered": gen_batch.non_tensor_batch["uid"][row]},
             reward_score=1.0,
-            metrics=AgentLoopMetrics(),
+            metrics=agent_loop.AgentLoopMetrics(),
         )
         for row in kept
     ]
-    return worker._postprocess(outputs, input_non_tensor_batch=gen_batch.non_tensor_batch)
+    given = {"input_non_tensor_batch": gen_batch.non_tensor_batch}
+    known = inspect.signature(worker_class._postprocess).parameters
+    return worker._postprocess(outputs, **{name: value for name, value in given.items() if name in known})
 
 
 @pytest.mark.reproduces("union-batch-size")
@@ -123,10 +130,10 @@ def test_batch_repeated_and_cut_like_its_rollout(trainer, prompts, rollout_n, da
     """Each row's columns and tensors are of one prompt, whichever answers are left."""
     rows = st.sampled_from(range(prompts * rollout_n))
     kept = sorted(data.draw(st.sets(rows, min_size=1)))
+    batch, gen_batch = read_prompts(trainer, prompts, rollout_n)
+    output = answer(gen_batch, kept)
     with act():
-        batch, gen_batch = read_prompts(trainer, prompts, rollout_n)
-        batch = batch.repeat(repeat_times=rollout_n, interleave=True)[kept]
-        united = batch.union(answer(gen_batch, kept))
+        united = batch.repeat(repeat_times=rollout_n, interleave=True)[kept].union(output)
         united.check_consistency()
     assert united.batch["responses"][:, 0].tolist() == kept
     assert united.batch["index"].tolist() == [row // rollout_n for row in kept]
@@ -137,8 +144,8 @@ def test_batch_repeated_and_cut_like_its_rollout(trainer, prompts, rollout_n, da
 @pytest.mark.guards("union-batch-size")
 @pytest.mark.parametrize("rows", [PROMPTS, ROWS + PROMPTS], ids=["short", "long"])
 def test_check_consistency_names_the_column(trainer, rows):
+    united = unite_with_column(trainer, ROWS)
     with act():
-        united = unite_with_column(trainer, ROWS)
         united.check_consistency()
         united.non_tensor_batch["memory_id"] = column(range(rows))
         with pytest.raises(AssertionError, match=f"memory_id length {rows} .* batch size {ROWS}"):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import ray
+from pytest_rlregress.stack.lazy import ray
 
 pytestmark = [pytest.mark.isolated(group="two pretended GPUs"), pytest.mark.needs("ray-cluster")]
 CARDS = "0,1"

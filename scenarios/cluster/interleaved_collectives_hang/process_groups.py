@@ -10,7 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.scenarios.patience import FOR_EVER
+from pytest_rlregress.stack.lazy import torch
 
 SENDER, RECEIVER, RANKS = 0, 2, 3
 NAMES = ["embed", "layer", "head"]
@@ -33,7 +34,7 @@ def in_three_processes(run: Callable[..., Any], folder: Path, seconds: float) ->
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(3 * FOR_EVER)
         process.kill()
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
@@ -77,7 +78,7 @@ def _rank(rank: int, run: Callable[..., Any], folder: Path, seconds: float) -> N
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     store = f"file://{folder}/store"
-    dist.init_process_group("gloo", store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=FOR_EVER))
     try:
         groups = [dist.new_group(ranks, timedelta(seconds=seconds)) for ranks in (range(RANKS), (SENDER, RECEIVER))]
         came = {"value": run(rank, *groups)}
@@ -87,7 +88,7 @@ def _rank(rank: int, run: Callable[..., Any], folder: Path, seconds: float) -> N
         came = {"in": calls[-1] if calls else None, "error": f"{type(error).__name__}: {error}"}
     (folder / f"{rank}.new").write_text(json.dumps(came))
     (folder / f"{rank}.new").rename(folder / f"{rank}.json")
-    end = time.monotonic() + 30
+    end = time.monotonic() + FOR_EVER
     while len(list(folder.glob("*.json"))) < RANKS and time.monotonic() < end:
         time.sleep(0.01)  # or the connection that this one closes is what the others fail of
     os._exit(0)  # gloo's own end waits for operations that never end

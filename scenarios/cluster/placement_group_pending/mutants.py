@@ -1,5 +1,5 @@
 from mutants import broken, fails, replaces
-from pytest_rlregress.scenarios.lazy import ray
+from pytest_rlregress.stack.lazy import ray
 
 
 @broken(only="test_rejects_at_once")

@@ -1,5 +1,5 @@
 from mutants import failing, replaces
-from pytest_rlregress.scenarios.lazy import ray, torch
+from pytest_rlregress.stack.lazy import ray, torch
 
 SCORE = "verl.experimental.reward_loop.reward_loop.RewardLoopManager.compute_rm_score"
 WORDS = "Task was killed due to the node running low on memory."

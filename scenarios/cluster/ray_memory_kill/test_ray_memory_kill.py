@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import np, ray, torch
+from pytest_rlregress.stack.lazy import np, ray, torch
 
 pytestmark = [
     pytest.mark.isolated(group="memory limits", timeout=600),

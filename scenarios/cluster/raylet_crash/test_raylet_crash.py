@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.fixtures.own_command import read_answer
-from pytest_rlregress.scenarios.lazy import ray
+from pytest_rlregress.scenarios.own_command import read_answer
 from pytest_rlregress.stack import InterfaceMissing, versions
+from pytest_rlregress.stack.lazy import ray
 
 pytestmark = pytest.mark.isolated(group="raylets", timeout=600)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.fixtures.own_command import read_answer
-from pytest_rlregress.scenarios.lazy import ray, torch
+from pytest_rlregress.scenarios.own_command import read_answer
 from pytest_rlregress.stack import InterfaceMissing
+from pytest_rlregress.stack.lazy import ray, torch
 
 SOURCE = Path(__file__).with_name("driver.c")
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -118,7 +118,7 @@ def diagnose(logs):
 def test_diagnose_reads_the_workers_words(ray_cluster, driver, tmp_path):
     """A worker with a whole driver leaves nothing to name."""
     others = list_logs(ray_cluster)
-    run_in_worker(PROBE_OF_VLLM, tmp_path)
+    run_in_worker("print('worked')", tmp_path)
     alive = list_logs(ray_cluster) - others
     with act():
         died = False

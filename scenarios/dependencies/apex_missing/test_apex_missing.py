@@ -6,7 +6,7 @@ from pytest_rlregress.scenarios.dependencies.mbridge_missing.megatron_engine imp
     configuration_of_engine,
     one_rank,
 )
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 # Megatron looks for the extension as it is imported
 pytestmark = [

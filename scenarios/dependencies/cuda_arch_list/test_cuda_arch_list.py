@@ -1,7 +1,7 @@
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 def flags(monkeypatch, arch_list=None):

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 @contextmanager

@@ -32,3 +32,8 @@ def verl_for_this_vllm(monkeypatch):
 replaces("changed", "verl.utils.qat.apply_qat_patches", only="quantization")(
     failing(RuntimeError("FP4 Marlin isn't supported on this device"))
 )
+
+
+@replaces("regressed", "pytest_rlregress.remedies.engine_imports._compare_version", only="listed_with_its_line")
+def any_version(test, engine):
+    return None

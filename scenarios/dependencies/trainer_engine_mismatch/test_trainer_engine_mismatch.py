@@ -88,6 +88,11 @@ try:
 except ImportError:
     FastPath = None
 
+try:
+    from vllm.no_such_module import Needed
+except ImportError as error:
+    raise ImportError("not available") from error
+
 if hasattr(LLM, "old"):
     from vllm.no_such_module import Old
 else:
@@ -96,6 +101,14 @@ else:
 if hasattr(LLM, "new"):
     from vllm.no_such_module import New
 
+if VLLM_VERSION > version.parse("0.1"):
+    from vllm.sampling_params import SamplingParams
+
+    if VLLM_VERSION == version.parse("0.1.3"):
+        from vllm.no_such_module import Older
+else:
+    from vllm.no_such_module import Oldest
+
 
 def start():
     import vllm.no_such_module.inside
@@ -103,7 +116,8 @@ def start():
 AT_IMPORT = [
     "__init__.py:3: vllm.NoSuchEngine",
     "__init__.py:4: vllm.sampling_params.GuidedDecodingOfOld",
-    "__init__.py:20: vllm.no_such_module.New",
+    "__init__.py:15: vllm.no_such_module.Needed",
+    "__init__.py:25: vllm.no_such_module.New",
 ]
 
 
@@ -118,4 +132,4 @@ def test_every_missing_name_is_listed_with_its_line(subject, monkeypatch, tmp_pa
     with act():
         assert subject("own_trainer") == [f"own_trainer/{one}" for one in AT_IMPORT]
         inside = subject("own_trainer", in_functions=True)
-        assert inside == ["own_trainer/__init__.py:24: vllm.no_such_module.inside"]
+        assert inside == ["own_trainer/__init__.py:37: vllm.no_such_module.inside"]

@@ -7,7 +7,7 @@ from pytest_rlregress.scenarios.launch.dataloader_resume_skips.test_dataloader_r
     data_loader,
     pytestmark,  # noqa: F401
 )
-from pytest_rlregress.scenarios.lazy import np, torch
+from pytest_rlregress.stack.lazy import np, torch
 
 
 class Tokenised(list[int]):

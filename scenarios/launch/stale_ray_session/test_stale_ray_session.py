@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import ray
+from pytest_rlregress.stack.lazy import ray
 
 # Ray waits for a cluster that is gone, for minutes if it is not told.
 pytestmark = pytest.mark.isolated(

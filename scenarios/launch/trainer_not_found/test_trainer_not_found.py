@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.fixtures.own_command import read_answer
 from pytest_rlregress.scenarios.launch.trainer_not_found import interpreters
+from pytest_rlregress.scenarios.own_command import read_answer
 
 MODULE = "verl.trainer.main_ppo"
 VERL = ["-m", MODULE, "data.train_batch_size=8"]

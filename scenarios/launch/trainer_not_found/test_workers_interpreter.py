@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.fixtures.own_command import read_answer
 from pytest_rlregress.scenarios.launch.trainer_not_found import interpreters
-from pytest_rlregress.scenarios.lazy import ray
+from pytest_rlregress.scenarios.own_command import read_answer
+from pytest_rlregress.stack.lazy import ray
 
 KEY = "ray_kwargs.ray_init.runtime_env.py_executable"
 

@@ -1,6 +1,6 @@
 from mutants import broken, fails, replaces
 from pytest_rlregress.remedies.losses import disable_dropout
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 @broken(only="test_ratio_is_1")

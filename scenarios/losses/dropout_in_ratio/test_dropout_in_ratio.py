@@ -2,7 +2,7 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import np, torch
+from pytest_rlregress.stack.lazy import np, torch
 
 SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(48)] for start in range(4)]
 CLIP = 0.2

@@ -2,8 +2,8 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.stack.lazy import torch
 
 TOKENS = 8
 TIMES_FLOOR = 8  # how many times the measured rounding two gradients may be apart

@@ -4,8 +4,8 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.stack.lazy import np, torch
 
 ODD = pytest.mark.parametrize("odd", ["nan", "inf", "-inf"])
 

@@ -1,6 +1,6 @@
 from mutants import broken, replaces
 from pytest_rlregress.remedies.losses import group_advantages
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 @broken(only="test_as_if")

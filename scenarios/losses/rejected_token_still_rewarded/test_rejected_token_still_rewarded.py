@@ -2,8 +2,8 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.stack.lazy import np, torch
 
 REWARDS, REJECTED = [1.0, 0.0, 1.0, 10.0], 3
 KEPT = [0, 1, 2]

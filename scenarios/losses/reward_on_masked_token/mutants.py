@@ -1,6 +1,6 @@
 from mutants import broken, fails, replaces
 from pytest_rlregress.remedies.losses import place_scores
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 @broken(only="test_score_reaches")

@@ -7,7 +7,7 @@ import pytest
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import vllm_engine
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 pytestmark = pytest.mark.needs("vllm-engine")
 

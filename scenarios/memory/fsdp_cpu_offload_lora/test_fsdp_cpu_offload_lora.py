@@ -4,7 +4,6 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.fixtures import verl_on_cpu
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.memory.fsdp_cpu_offload_lora.offloaded import (
     build_on_meta,
     give_buffers,
@@ -16,6 +15,7 @@ from pytest_rlregress.scenarios.memory.fsdp_cpu_offload_lora.offloaded import (
     verl_engine,
 )
 from pytest_rlregress.stack import InterfaceMissing, versions
+from pytest_rlregress.stack.lazy import torch
 
 pytestmark = pytest.mark.isolated
 CPU = pytest.mark.hw("cpu")

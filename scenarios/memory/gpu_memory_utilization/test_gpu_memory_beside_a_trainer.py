@@ -6,9 +6,9 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.fixtures import vllm_engine
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.memory.gpu_memory_utilization.test_gpu_memory_utilization import DEFAULT, GIB
 from pytest_rlregress.scenarios.memory.trainer import co_tenant
+from pytest_rlregress.stack.lazy import torch
 
 ENGINE = pytest.mark.needs("vllm-engine")
 GPU = pytest.mark.hw(capability=">=8.0", memory=">=20GiB")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures import vllm_engine
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 GIB = 2**30
 TOTAL, FREE, DEFAULT = int(79.18 * GIB), int(48.97 * GIB), 0.9  # as documented: a trainer holds 30 GiB of an H100

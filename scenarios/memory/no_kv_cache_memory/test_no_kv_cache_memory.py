@@ -6,9 +6,9 @@ from packaging.version import Version
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.fixtures import vllm_engine
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.memory import trl_engine
 from pytest_rlregress.stack import InterfaceMissing, versions
+from pytest_rlregress.stack.lazy import torch
 
 pytestmark = pytest.mark.needs("vllm-engine")
 PROMPT, RESPONSE = 64, 64

@@ -5,8 +5,8 @@ import pytest
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.fixtures import vllm_engine
 from pytest_rlregress.remedies.rollout import reload_by_worker
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.memory.sleeping_engine_used.watching import REQUESTS, sync_in_order
+from pytest_rlregress.stack.lazy import torch
 
 pytestmark = [
     pytest.mark.hw(capability=">=8.0"),

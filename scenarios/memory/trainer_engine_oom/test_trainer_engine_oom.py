@@ -3,7 +3,6 @@ import pytest
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.hardware.profiles import load_profiles
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.memory.trainer import (
     KEYS,
     QWEN_7B,
@@ -15,6 +14,7 @@ from pytest_rlregress.scenarios.memory.trainer import (
     known,
     train,
 )
+from pytest_rlregress.stack.lazy import torch
 
 GIB = 2**30
 LORA_7B = {**QWEN_7B, "parameters": 7_635_801_600, "trainable": 20_185_088}  # r8 on every linear layer

@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 WANTED = "flash_attention_2"
 

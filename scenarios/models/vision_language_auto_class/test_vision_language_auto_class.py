@@ -4,7 +4,7 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.fixtures.tiny_model import IMAGE, VISION_END, VISION_START
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
+from pytest_rlregress.stack.lazy import torch
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 on torch 2.13
 TRACKER = "latest_checkpointed_iteration.txt"

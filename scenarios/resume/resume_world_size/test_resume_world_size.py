@@ -1,8 +1,8 @@
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
+from pytest_rlregress.stack.lazy import torch
 
 # torchdata 0.11 on torch 2.13
 pytestmark = [pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"), pytest.mark.needs("verl")]

@@ -1,7 +1,7 @@
 import sys
 
 from mutants import broken, failing, replaces
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 @broken(only="test_choice[")

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 GPU = pytest.mark.hw(capability=">=8.0")
 VARIABLE = "VLLM_WORKER_MULTIPROC_METHOD"

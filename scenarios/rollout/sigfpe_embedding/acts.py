@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from pytest_rlregress.containment.post_mortem import find_copies
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 #: Where the products are that were documented.
 DEVICE = "cuda"

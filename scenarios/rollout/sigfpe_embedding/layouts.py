@@ -1,6 +1,6 @@
 """Layouts of ids and of what goes with them in a batch: the numbers stay, the strides differ."""
 
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 #: Of a padded batch of ids, [4, 12].
 VIEWS = {

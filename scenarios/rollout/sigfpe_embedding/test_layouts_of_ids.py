@@ -3,8 +3,8 @@
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.rollout.sigfpe_embedding.layouts import VIEWS, draw_ids
+from pytest_rlregress.stack.lazy import torch
 
 EVERY_VIEW = pytest.mark.parametrize("view", VIEWS)
 

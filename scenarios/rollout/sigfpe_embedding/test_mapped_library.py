@@ -12,10 +12,10 @@ from packaging.version import Version
 
 from pytest_rlregress.containment.post_mortem import find_copies
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.rollout.sigfpe_embedding import acts
 from pytest_rlregress.scenarios.rollout.sigfpe_embedding.test_products import CURED, GPU
 from pytest_rlregress.stack import distributions
+from pytest_rlregress.stack.lazy import torch
 
 FAMILIES = ("libcublas", "libcublasLt")
 #: With the copy's file as an argument it is loaded before torch is.

@@ -8,8 +8,8 @@ from packaging.version import Version
 
 from pytest_rlregress.containment.post_mortem import find_copies
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.rollout.sigfpe_embedding import acts, exit_codes
+from pytest_rlregress.stack.lazy import torch
 
 GPU = pytest.mark.hw(capability=">=8.0")
 #: The first nvidia-cublas-cu12 that was reported as a cure.

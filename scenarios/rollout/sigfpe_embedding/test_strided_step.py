@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.rollout.sigfpe_embedding import layouts
+from pytest_rlregress.stack.lazy import torch
 
 LAYOUTS = {
     "prompts": layouts.transpose,

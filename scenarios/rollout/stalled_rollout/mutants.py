@@ -7,6 +7,11 @@ def asleep(log, patience):
     return lambda: None
 
 
+@broken(only="ends_the_run")
+def waits_longer(log, patience):
+    return watch_engine_log(log, 20 * patience)
+
+
 @broken(only="engine-died")
 def from_the_start(log, patience):
     """Takes an error of an earlier run for one of this."""

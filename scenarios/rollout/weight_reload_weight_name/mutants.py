@@ -1,5 +1,5 @@
 from mutants import broken, fails, replaces
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 @broken(only="loaded_raw-sent")

@@ -3,7 +3,7 @@
 import re
 
 from pytest_rlregress.agreement import logprobs
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(32)] for start in range(8)]
 # Nats a token, mean. Measured: bfloat16 0.005 (Qwen3-MoE) and 0.011 (gpt-oss), other weights 0.7, old sinks 0.14.

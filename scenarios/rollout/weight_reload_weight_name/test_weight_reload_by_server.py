@@ -12,7 +12,6 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.waiting import wait_for_condition
 from pytest_rlregress.remedies.rollout import reload_weights_by_server
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights import (
     LONG,
     SEQUENCES,
@@ -25,6 +24,7 @@ from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights im
     tolerance,
 )
 from pytest_rlregress.stack import InterfaceMissing, versions
+from pytest_rlregress.stack.lazy import torch
 
 CPU = pytest.mark.hw("cpu")
 GENERATED = 8  # tokens

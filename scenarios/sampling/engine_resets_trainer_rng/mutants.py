@@ -2,7 +2,7 @@ import random
 from contextlib import contextmanager
 
 from mutants import broken, replaces
-from pytest_rlregress.scenarios.lazy import np, torch
+from pytest_rlregress.stack.lazy import np, torch
 
 
 @broken(only="test_draws_go_on")

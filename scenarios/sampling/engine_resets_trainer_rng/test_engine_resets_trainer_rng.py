@@ -5,8 +5,8 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.sampling.rollouts import STARTS
+from pytest_rlregress.stack.lazy import np, torch
 
 TRAINER_SEED = 12345
 

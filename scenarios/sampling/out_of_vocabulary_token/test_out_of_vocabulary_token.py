@@ -3,7 +3,6 @@ import pytest
 from pytest_rlregress.agreement.logprobs import mean_gap
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.sampling.rollouts import (
     PROMPTS,
     PUBLISHED,
@@ -12,6 +11,7 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     tolerance,
     trainer_logits,
 )
+from pytest_rlregress.stack.lazy import torch
 
 ROWS = 1024  # of the model's head
 

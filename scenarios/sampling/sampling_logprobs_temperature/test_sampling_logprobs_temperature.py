@@ -3,7 +3,6 @@ import pytest
 from pytest_rlregress.agreement.logprobs import mean_gap
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.sampling.rollouts import (
     PROCESSED,
     RAW,
@@ -12,6 +11,7 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     trainer_logits,
     trainer_logprobs,
 )
+from pytest_rlregress.stack.lazy import torch
 
 
 @RAW

@@ -5,7 +5,6 @@ import pytest
 from pytest_rlregress.agreement.logprobs import mean_gap
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.sampling.rollouts import (
     PROCESSED,
     logits_of,
@@ -14,6 +13,7 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     trainer_logits,
     trainer_logprobs,
 )
+from pytest_rlregress.stack.lazy import torch
 
 TRUNCATIONS = [{"top_p": 0.8}, {"top_k": 20}, {"min_p": 0.05}]
 ALL_OF_THEM = {"top_p": 0.8, "top_k": 20, "min_p": 0.02, "temperature": 0.7}

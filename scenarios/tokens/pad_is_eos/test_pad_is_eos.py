@@ -6,8 +6,8 @@ from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.tokens.turns import one_thread
+from pytest_rlregress.stack.lazy import torch
 
 ANSWERS = ["It is 4.", "About half a million people.", "No."]
 FAMILY = "deepseek-r1-distill"  # whose pad_token is its eos_token, as in the family's own tokenizer_config.json

@@ -9,8 +9,8 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, conversation, conversations, documented
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.tokens.turns import one_thread, rendered
+from pytest_rlregress.stack.lazy import torch
 
 EVERY_TEMPLATE = pytest.mark.parametrize("template", LAYOUTS)
 PROMPT, [ANSWER, QUESTION] = conversation("", "How much is 2 + 2?", "four", "And 3 + 3?")

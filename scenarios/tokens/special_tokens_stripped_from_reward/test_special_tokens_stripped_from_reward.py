@@ -9,7 +9,7 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import TEXT
-from pytest_rlregress.scenarios.lazy import np, torch
+from pytest_rlregress.stack.lazy import np, torch
 
 # What is well-formed, by the token that begins it: <think> is one of the vocabulary's special tokens in some families
 # and an ordinary one in others, <|python_tag|> is special in Llama 3.1.

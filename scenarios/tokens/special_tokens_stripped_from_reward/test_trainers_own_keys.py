@@ -10,8 +10,8 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.tokens import grpo
+from pytest_rlregress.stack.lazy import np, torch
 
 TAG = "<|python_tag|>"
 CALL = f'{TAG}search(query="Lisbon")'

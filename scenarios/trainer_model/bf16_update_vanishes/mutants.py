@@ -1,6 +1,6 @@
 from mutants import broken, mutant, replaces
 from pytest_rlregress.remedies.trainer_model import float32_masters
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 @broken(only="all_steps")

@@ -3,7 +3,6 @@
 import pytest
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.trainer_model.bf16_update_vanishes.test_bf16_update_vanishes import (
     RATE,
     adamw,
@@ -11,6 +10,7 @@ from pytest_rlregress.scenarios.trainer_model.bf16_update_vanishes.test_bf16_upd
     train,
     weight,
 )
+from pytest_rlregress.stack.lazy import torch
 
 
 @pytest.mark.guards("bf16-update-vanishes")

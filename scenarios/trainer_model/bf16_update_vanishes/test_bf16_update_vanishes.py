@@ -4,7 +4,7 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 RATE = 1e-6  # of full fine-tuning with RL, in most recipes
 STEPS = 300  # that move a weight by 3e-4: more than the distance of two bfloat16 numbers of up to 0.06

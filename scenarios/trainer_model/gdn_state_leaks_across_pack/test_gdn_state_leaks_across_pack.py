@@ -6,7 +6,7 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import packed_logits
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 SAMPLES = [[(start * 91 + step * 37) % 250 + 5 for step in range(20)] for start in range(2)]
 RECURRENT = ("qwen3-next", "qwen3.5", "lfm2", "falcon-h1")

@@ -6,7 +6,7 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import cast_parameters
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 ROWS = [[(start * 91 + step * 37) % 500 + 5 for step in range(48)] for start in range(8)]
 EXPERTS, CHOSEN, LAYERS = 16, 4, 2

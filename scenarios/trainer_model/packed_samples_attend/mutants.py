@@ -1,5 +1,5 @@
 from mutants import broken, replaces
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 def positions_of(lengths):

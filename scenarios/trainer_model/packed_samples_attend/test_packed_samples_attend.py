@@ -5,7 +5,7 @@ import pytest
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 SAMPLES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(12 + start)] for start in range(3)]
 LENGTHS = [len(sample) for sample in SAMPLES]

@@ -1,6 +1,6 @@
 from mutants import broken, fails, mutant, replaces
 from pytest_rlregress.remedies.trainer_model import cast_parameters
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 
 @broken(only="stays_exact")

@@ -4,7 +4,7 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.lazy import torch
+from pytest_rlregress.stack.lazy import torch
 
 POSITIONS = 4096
 DTYPES = ["bfloat16", "float16"]

@@ -5,8 +5,8 @@ import pytest
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.remedies.rollout import reload_by_worker
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.weight_sync.policies import scored_off, tolerance
+from pytest_rlregress.stack.lazy import torch
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")
 PEFT = pytest.mark.needs("peft", "transformers")

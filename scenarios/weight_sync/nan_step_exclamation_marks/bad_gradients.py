@@ -1,7 +1,7 @@
 """Gradients that are not finite, as they come about in a training step."""
 
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.weight_sync.policies import SHORT
+from pytest_rlregress.stack.lazy import torch
 
 
 def masked_token_loss(model, forbidden=7):

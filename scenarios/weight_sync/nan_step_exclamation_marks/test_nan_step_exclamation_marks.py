@@ -5,9 +5,9 @@ import pytest
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.remedies.rollout import reload_by_worker
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.weight_sync.nan_step_exclamation_marks.bad_gradients import backward
 from pytest_rlregress.scenarios.weight_sync.policies import SHORT, scored_off, tolerance
+from pytest_rlregress.stack.lazy import torch
 
 ENGINE = pytest.mark.needs("vllm-engine", "transformers")
 

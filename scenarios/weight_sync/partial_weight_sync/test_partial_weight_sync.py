@@ -7,8 +7,8 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.remedies.rollout import reload_by_worker
-from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.weight_sync.policies import scored_off
+from pytest_rlregress.stack.lazy import torch
 
 ENGINE = pytest.mark.needs("vllm-engine", "transformers")
 # What a rank, a bucket or a filter of names leaves over.

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from mutants import broken, replaces
-from pytest_rlregress.scenarios.lazy import ray
+from pytest_rlregress.stack.lazy import ray
 
 
 def unlink(prefixes, keep=lambda path: False):

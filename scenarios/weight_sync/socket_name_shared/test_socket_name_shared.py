@@ -11,6 +11,7 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.patience import FOR_EVER
 from pytest_rlregress.scenarios.weight_sync import transfers
 from pytest_rlregress.stack import InterfaceMissing
 
@@ -57,7 +58,7 @@ def path_of(handle):
 
 def bound(handle, since=None):
     """Wait until a sender listens there, other than ``since``; what tells it from others."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + FOR_EVER
     while time.monotonic() < end:
         with suppress(FileNotFoundError):
             found = path_of(handle).stat()
@@ -67,20 +68,20 @@ def bound(handle, since=None):
     raise AssertionError(f"no sender listens at {handle}")
 
 
-def two_runs(handle_of, name_of):
-    """What the engines of both runs get, when both trainers send before one of the engines asks."""
+def two_runs(handle_of, name_of, engines):
+    """What the engines of these runs get, when both trainers send before one of the engines asks."""
     with transfers.forks() as start:
         names, last = {run: name_of(handle_of(), f"cluster-{run}") for run in RUNS}, {}
         for run, value in RUNS.items():
-            start(lambda run=run, value=value: transfers.send(names[run], value), 60)
+            start(lambda run=run, value=value: transfers.send(names[run], value))
             last[names[run]] = bound(names[run], last.get(names[run]))
-        return {run: start(lambda run=run: transfers.receive(names[run]), 3).came() for run in RUNS}
+        return {run: start(lambda run=run: transfers.receive(names[run])).came() for run in engines}
 
 
 @pytest.mark.reproduces("socket-name-shared")
 def test_engine_of_the_first_run(handle_of):
     with act():
-        got = two_runs(handle_of, no_rename)["A"].get("value", {})
+        got = two_runs(handle_of, no_rename, "A")["A"].get("value", {})
     assert set(got) == set(transfers.NAMES), "the engine of run A got no weights at all"
     others = [run for run, value in RUNS.items() if run != "A" and value in got.values()]
     if others:
@@ -89,7 +90,7 @@ def test_engine_of_the_first_run(handle_of):
 
 @pytest.mark.guards("socket-name-shared")
 def test_each_engine_has_the_weights_of_its_run(subject, handle_of):
-    came = two_runs(handle_of, subject)
+    came = two_runs(handle_of, subject, RUNS)
     for run, value in RUNS.items():
         assert came[run] == {"value": dict.fromkeys(transfers.NAMES, value)}, f"run {run}"
 

@@ -40,11 +40,18 @@ def make_rows(**changed):
     return rows
 
 
-def test_sound_texts_are_checked_in_part(audit):
+def test_says_which_checks_a_log_of_texts_does_not_have(audit):
     code, out, _ = audit(make_rows())
+    assert code == 0
+    assert "8 rows: nothing found in texts and rewards\n" in out
+    assert "checked: not-a-number, group-size, group-spread, duplicate" in out
+    assert "shifted: a log of texts has no tokens; a batch with tokens" in " ".join(out.split())
+
+
+def test_rewards_alone_are_checked_in_part(audit):
+    code, out, _ = audit([{"uid": row // 4, "score": float(row % 2)} for row in range(8)])
     assert code == 3
     assert "8 rows: nothing found, checked in part" in out
-    assert "checked: not-a-number, group-size, group-spread, duplicate" in out
     assert "to check these too, give: a batch with tokens" in " ".join(out.split())
 
 
@@ -62,7 +69,7 @@ def test_finds_equal_texts(audit):
     assert "duplicate: output, 1 row" in out
     assert "row 5: the same " in out
     short = [row | {"output": "42"} for row in make_rows()]
-    assert audit(short)[0] == 3
+    assert audit(short)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -111,5 +118,5 @@ def test_texts_need_no_torch(tmp_path):
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 
     done = audit("1.jsonl")
-    assert (done.returncode, done.stderr) == (3, "")
+    assert (done.returncode, done.stderr) == (0, "")
     assert "No such file" in audit("2.jsonl").stderr

@@ -10,6 +10,7 @@ import time
 import pytest
 from bench import open_bench
 from made_failures import write_failures
+from patience import PATIENCE
 
 from pytest_rlregress import cli
 from pytest_rlregress.scenarios.dependencies.wheel_index import sdist
@@ -197,7 +198,7 @@ def test_resumes_after_an_interrupt(bench):
             break
     time.sleep(1)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     assert "rlregress bisect thing --good 1.0 --bad 1.7 test_thing.py::test_answer" in said
     rc, out, said, answer = bench.ask(*words)

@@ -14,15 +14,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from made_trials import make_run
 from markdown_it import MarkdownIt
+from patience import PATIENCE
 from renderings import compare_with_file
 
 from pytest_rlregress.commands.bisect.answer import Answer, ChangedSet, Culprit, Endpoint, NotFound, Untested, tell
-from pytest_rlregress.commands.trials.document import quote_command, redact, to_json, to_markdown, to_text
-from pytest_rlregress.commands.trials.search import State
-from pytest_rlregress.commands.trials.trial import Progress, RunContext, Trial, TrialSummary
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.trials.document import quote_command, redact, to_json, to_markdown, to_text
+from pytest_rlregress.trials.search import State
+from pytest_rlregress.trials.trial import Progress, RunContext, Trial, TrialSummary
 from pytest_rlregress.util.units import format_duration
 
 LAST_GOOD = Endpoint("4.57.6", "2026-01-16", "absent")
@@ -314,7 +315,7 @@ def test_a_command_means_the_same_to_a_shell(home, monkeypatch):
     words = [*inside, f"a:{home}b:{home}c", "it's", "$(x)", "a~/b", "", "two\nlines", "~other", "[a-b]", "test_x[a|b]"]
     command = quote_command(["printf", r"%s\0", *words])
     assert home == "/" or home not in command
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, timeout=20)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, timeout=PATIENCE)
     seen = done.stdout.split("\0")[:-1]
     assert [os.path.normpath(one) if one else "" for one in seen] == [
         os.path.normpath(one) if one else "" for one in words

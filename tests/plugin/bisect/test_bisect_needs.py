@@ -10,10 +10,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from pytest_rlregress.commands.bisect.releases import find_providers
-from pytest_rlregress.commands.trials import pytest_run
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials import pytest_run
+from pytest_rlregress.trials.pytest_run import TrialRequest
 
 IMPORTS = """
     import importlib, os, subprocess, sys
@@ -90,7 +91,7 @@ def test_runs_only_plain_tests_to_find_their_needs(tmp_path, monkeypatch):
         (tmp_path / f"test_{name}.py").write_text(inspect.cleandoc(body.format(marker=marker)))
     said, plain = (
         pytest_run.run_tests(
-            Path(sys.executable), TrialRequest((f"test_{name}.py",), finds_needs=True), timeout=60, say=print
+            Path(sys.executable), TrialRequest((f"test_{name}.py",), finds_needs=True), timeout=PATIENCE, say=print
         )
         for name in ("said", "plain")
         if not Path("ran").exists()  # the first one does not

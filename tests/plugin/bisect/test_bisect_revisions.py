@@ -16,17 +16,17 @@ from made_trials import make_run
 from pytest_rlregress.commands.bisect import checkout
 from pytest_rlregress.commands.bisect.checkout import bisect_commits, find_commits, open_worktree
 from pytest_rlregress.commands.bisect.releases import EnvironmentContents
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.environment import Environment
-from pytest_rlregress.commands.environments.uv import Installer
-from pytest_rlregress.commands.trials import pytest_run
-from pytest_rlregress.commands.trials.context import TrialContext
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.trial import Progress
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.environments.environment import Environment
+from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.failures.catalogue import Catalogue
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials import pytest_run
+from pytest_rlregress.trials.context import TrialContext
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.trial import Progress
 from pytest_rlregress.util import git
 
 pytestmark = pytest.mark.slow

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 import uuid
+from itertools import pairwise
 from multiprocessing import shared_memory
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from matrix import MARK, Run, end, mapped, marked
 
@@ -20,7 +23,7 @@ import ctypes, os, signal, subprocess, sys, threading, time, warnings
 import pytest
 
 LIBC = ctypes.CDLL(None)
-pytestmark = pytest.mark.isolated(group=__name__, timeout=2)
+pytestmark = pytest.mark.isolated(group=__name__, timeout=600)
 
 def test_before(): print("neighbour")
 {body}
@@ -50,8 +53,8 @@ FAULTS = {
     "exit_0": ("os._exit(0)", "failure", r"exit code 0 in the middle of the test"),
     "exit_3": ("os._exit(3)", "failure", r"exit code 3 in the middle of the test"),
     "sys_exit": ("sys.exit(5)", "failure", r"SystemExit: 5"),
-    "python_hang": ("wait_for_ever()", "failure", rf"no end after 2 s[\s\S]*{FRAME}"),
-    "gil_hang": ("ctypes.PyDLL(None).sleep(600)", "failure", r"no end after 2 s[\s\S]*test_fault"),
+    "python_hang": ("wait_for_ever()", "failure", rf"no end after [\d.]+ s[\s\S]*{FRAME}"),
+    "gil_hang": ("ctypes.PyDLL(None).sleep(600)", "failure", r"no end after [\d.]+ s[\s\S]*test_fault"),
     "deadlock": (
         "a, b = threading.Lock(), threading.Lock()\n"
         "    def first():\n        with a: time.sleep(0.3); b.acquire()\n"
@@ -59,13 +62,13 @@ FAULTS = {
         "    threads = [threading.Thread(target=t, daemon=True) for t in (first, second)]\n"
         "    for t in threads: t.start()\n    for t in threads: t.join()",
         "failure",
-        r"(?=[\s\S]*\bfirst\b)(?=[\s\S]*\bsecond\b)[\s\S]*no end after 2 s",
+        r"(?=[\s\S]*\bfirst\b)(?=[\s\S]*\bsecond\b)[\s\S]*no end after [\d.]+ s",
     ),
     "grandchild_hang": (
         "code = 'import time\\ndef wait_for_ever(): time.sleep(600)\\nwait_for_ever()'\n"
         "    subprocess.run([sys.executable, '-c', code])",
         "failure",
-        rf"no end after 2 s[\s\S]*{FRAME}",
+        rf"no end after [\d.]+ s[\s\S]*{FRAME}",
     ),
     "output": ("for _ in range(100): print('x' * 10**6)", "passed", r""),
     "output_then_death": ("for _ in range(100): print('x' * 10**6)\n    os.abort()", "failure", r"SIGABRT"),
@@ -95,7 +98,7 @@ FAULTS = {
         r"supervisor were killed",
     ),
     "closes_everything": ("os.closerange(3, 4096)", "failure", r"exit code 1 in the middle of the test"),
-    "stops_itself": ("os.kill(os.getpid(), signal.SIGSTOP)", "failure", r"no end after 2 s"),
+    "stops_itself": ("os.kill(os.getpid(), signal.SIGSTOP)", "failure", r"no end after [\d.]+ s"),
     "replaces_itself": ("os.execv('/bin/true', ['true'])", "failure", r"exit code 0 in the middle of the test"),
     "removes_its_folder": ("import shutil; shutil.rmtree(os.environ['TMPDIR'])", "passed", r""),
     "warning": ("warnings.warn('from the child')", "passed", r""),
@@ -115,27 +118,26 @@ def broken():
 def test_fault(broken): pass
 """,
     "test_memory": """
-@pytest.mark.isolated(memory="200MiB", timeout=20)
+@pytest.mark.isolated(memory="200MiB")
 def test_fault():
     hoard = []
     while True:
         hoard.append(b"x" * 10**7); time.sleep(0.02)
 """,
     "test_memory_of_a_child": """
-@pytest.mark.isolated(memory="200MiB", timeout=20)
+@pytest.mark.isolated(memory="200MiB")
 def test_fault():
     hoard = "import time\\nhoard = []\\nwhile True: hoard.append(b'x' * 10**7); time.sleep(0.02)"
     subprocess.run([sys.executable, "-c", hoard])
 """,
 }
 SPECIAL["test_stalled"] = """
-@pytest.mark.isolated(timeout=60)
 def test_fault(watch_log, tmp_path):
     log = tmp_path / "server.log"
     line = 'INFO:     127.0.0.1:40000 - "POST /v1/completions HTTP/1.1" %s\\n'
     log.write_text(line % "200 OK")
     watch_log(log)
-    time.sleep(0.5)
+    time.sleep(3)  # it is watched by then
     with log.open("a") as file:
         file.write(line % "400 Bad Request")
     logged_at = time.time()
@@ -146,9 +148,20 @@ def test_fault(watch_log, tmp_path):
 WAIT = "\ndef wait_for_ever():\n    time.sleep(600)\n"
 
 
-def suite(folder: Path) -> None:
+HANGS = [name for name, (_, _, words) in FAULTS.items() if "no end after" in words]
+
+
+def measure_limit() -> float:
+    """Return the limit of tests that hang: each has long begun to by then, also in a process that it starts."""
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-c", "pass"])
+    return max(2.0, round(20 * (time.monotonic() - begun), 1))
+
+
+def suite(folder: Path, limit: float) -> None:
     for name, (body, _, _) in FAULTS.items():
-        body = f"{WAIT}\ndef test_fault():\n    {body.strip()}\n"
+        mark = f"@pytest.mark.isolated(timeout={limit})" if name in HANGS else ""
+        body = f"{WAIT}\n{mark}\ndef test_fault():\n    {body.strip()}\n"
         (folder / f"test_{name}.py").write_text(HEAD.format(body=body))
     for name, body in SPECIAL.items():
         (folder / f"{name}.py").write_text(HEAD.format(body=body))
@@ -161,10 +174,14 @@ def suite(folder: Path) -> None:
 def runs(tmp_path_factory):
     """Alone and under xdist, at the same time: most of it they wait for what hangs."""
 
+    limit = measure_limit()
+
     def begin(*options):
         folder = tmp_path_factory.mktemp("suite")
-        suite(folder)
-        return Run(folder, *options)
+        suite(folder, limit)
+        run = Run(folder, *options)
+        run.limit = limit
+        return run
 
     alone, xdist = end(begin(), begin("-n2"))
     return {"alone": alone, "xdist": xdist}
@@ -204,11 +221,13 @@ def test_fault_at_import_is_reported_for_the_file(matrix, name, words):
     assert words in told[0]
 
 
-def test_stalled_engine_ends_the_test_within_five_seconds_of_its_error(matrix):
+def test_stalled_engine_ends_the_test_soon_after_four_seconds(matrix):
+    """As soon as a machine can on which the test itself comes to its turn so seldom."""
     tag, text = matrix.of("test_stalled")
     assert tag == "failure"
     assert "400 Bad Request" in text
-    assert 4 <= float(re.findall(r"after ([\d.]+)", text)[-1]) < 5
+    turns = [float(seconds) for seconds in re.findall(r"after ([\d.]+)", text)]
+    assert 4 <= turns[-1] < 4 + max(1.0, 20 * max(later - earlier for earlier, later in pairwise(turns)))
 
 
 def test_tests_beside_a_fault_pass(matrix):
@@ -223,7 +242,7 @@ def test_check_notices_a_surviving_process():
     mark = uuid.uuid4().hex
     survivor = subprocess.Popen(["sleep", "60"], env={MARK: mark}, start_new_session=True)
     try:
-        deadline = time.monotonic() + 5  # its variables can be read a moment after it was started
+        deadline = time.monotonic() + PATIENCE  # its variables can be read a moment after it was started
         while not marked(mark) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert len(marked(mark)) == 1
@@ -253,9 +272,10 @@ def test_run_with_faults_fails(matrix):
     assert matrix.returncode == pytest.ExitCode.TESTS_FAILED, matrix.output[-3000:]
 
 
-@pytest.mark.parametrize("name", [name for name, (_, _, words) in FAULTS.items() if "no end after 2 s" in words])
+@pytest.mark.parametrize("name", HANGS)
 def test_hanging_test_ends_soon_after_its_limit(matrix, name):
-    assert 2 <= matrix.took[f"test_{name}::test_fault"] < 10
+    others = [matrix.took[f"test_{other}::test_fault"] for other in FAULTS if other not in HANGS]
+    assert 0 <= matrix.took[f"test_{name}::test_fault"] - matrix.limit < max(8.0, 5 * max(others))
 
 
 def test_warning_of_a_child_is_shown(matrix):

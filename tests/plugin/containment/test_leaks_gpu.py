@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
-import threading
 import time
 import types
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from installed import SUPPORT
 from nvml_answers import Answers, h100
 from nvml_answers import FakeNvml as Cards
+from patience import PATIENCE
 
 from pytest_rlregress.hardware import gpu_memory
 
@@ -239,27 +240,41 @@ def driver(monkeypatch):
     assert fake.open == 0
 
 
-def test_waits_for_the_memory_of_dead_processes(driver):
+@pytest.fixture
+def looks(monkeypatch):
+    """What happens between two looks at the GPUs, one function for each; there are no more of them."""
+    between = []
+
+    def sleep(seconds):
+        assert between, "looked on"
+        between.pop(0)()
+
+    monkeypatch.setattr(gpu_memory, "time", types.SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    return between
+
+
+def test_waits_for_the_memory_of_dead_processes(driver, looks, monkeypatch):
     driver.held = [{5: 10, 4_000_000: 20}, {4_000_001: 3 * MIB}]
-    begun = time.monotonic()
-    assert gpu_memory.wait_for_gpu_memory([6], seconds=30) == []
-    assert time.monotonic() - begun < 5
+    assert gpu_memory.wait_for_gpu_memory([6], seconds=PATIENCE) == []
+    looks[:] = [lambda: None, lambda: None, driver.held[0].clear]
+    assert gpu_memory.wait_for_gpu_memory([4_000_000], seconds=PATIENCE) == []
+    assert not looks, "gave up before the memory was free"
+    monkeypatch.undo()
+
+
+def test_gives_up_on_memory_that_is_never_freed(driver):
+    driver.held = [{5: 10, 4_000_000: 20}, {4_000_001: 3 * MIB}]
     left = gpu_memory.wait_for_gpu_memory([4_000_000, 4_000_001, 6], seconds=0.2)
     assert left == ["pid 4000000 holds 0 KiB on GPU 0", "pid 4000001 holds 3 MiB on GPU 1"]
-    threading.Timer(0.3, lambda: driver.held[0].clear()).start()
-    assert gpu_memory.wait_for_gpu_memory([4_000_000], seconds=30) == []
 
 
-def test_without_listed_processes_waits_until_memory_is_stable(driver):
+def test_without_listed_processes_waits_until_memory_is_stable(driver, looks):
     driver.pids_are_shown = False
     driver.held = [{4_000_000: 3 * MIB}, {}]
-    falls = [threading.Timer(0.1 * step, driver.held[0].update, [{4_000_000: (3 - step) * MIB}]) for step in (1, 2, 3)]
-    for fall in falls:
-        fall.start()
-    begun = time.monotonic()
-    assert gpu_memory.wait_for_gpu_memory([4_000_000], seconds=30) == []
-    assert driver.held[0] == {4_000_000: 0}
-    assert time.monotonic() - begun < 5
+    looks += [functools.partial(driver.held[0].update, {4_000_000: (3 - step) * MIB}) for step in (1, 2, 3)]
+    looks += [lambda: None] * (gpu_memory._STILL_LOOKS - 1)
+    assert gpu_memory.wait_for_gpu_memory([4_000_000], seconds=PATIENCE) == []
+    assert not looks, "gave up while memory was still being freed"
 
 
 def test_does_not_wait_without_a_driver(monkeypatch):

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from pytest_rlregress.containment import leftovers
 from pytest_rlregress.util import shared_memory
@@ -181,7 +182,7 @@ def test_concurrent_runs_keep_each_others_folders(temporary):
     makers = [context.Process(target=make_folders, args=(200, results)) for _ in range(4)]
     for maker in makers:
         maker.start()
-    assert [results.get(timeout=60) for _ in makers] == [0] * 4
+    assert [results.get(timeout=PATIENCE) for _ in makers] == [0] * 4
     for maker in makers:
         maker.join()
         assert maker.exitcode == 0

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
+from patience import PATIENCE
 
 from pytest_rlregress.fixtures import ray_cluster
-from pytest_rlregress.logs import ansi
+from pytest_rlregress.logs import ansi, engine, watched
 from pytest_rlregress.logs.watched import Logs
 
 UP = 'INFO:     127.0.0.1:42926 - "GET /health HTTP/1.1" 200 OK\n'
@@ -42,14 +46,13 @@ def append(path, text):
         file.write(text)
 
 
-def stall(logs, seconds, patience=0.2):
-    """Ask as often as containment does; the quotation and after how long it came."""
-    begun = time.monotonic()
-    while time.monotonic() - begun < seconds:
-        if said := logs.stalled(patience):
-            return said, time.monotonic() - begun
-        time.sleep(0.02)
-    return None, seconds
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock by which stalls are told, in ``clock.seconds``: it stands still until the test moves it."""
+    clock = SimpleNamespace(seconds=100.0)
+    for module in (engine, watched):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
+    return clock
 
 
 @pytest.fixture
@@ -82,12 +85,15 @@ def logs(log, tmp_path):
         (COMPLETED + REFUSED.replace("400 Bad Request", "500 Internal Server Error"), "500 Internal Server Error"),
     ],
 )
-def test_error_is_quoted_when_its_time_is_up(logs, log, text, quoted):
+def test_error_is_quoted_when_its_time_is_up(logs, log, clock, text, quoted):
     append(log, text)
-    said, after = stall(logs, 2.0, patience=0.1)
+    assert logs.stalled(4.0) is None
+    clock.seconds += 3.9
+    assert logs.stalled(4.0) is None
+    clock.seconds += 0.1
+    said = logs.stalled(4.0)
     assert quoted in said
     assert str(log) in said
-    assert 0.1 <= after < 1.0
 
 
 @pytest.mark.parametrize(
@@ -132,13 +138,16 @@ def test_engine_that_ends_with_its_run_is_not_a_stall(tmp_path, name):
     assert DIED.strip() in dict(logs.tails())[f"end of {path}"]
 
 
-def test_completed_request_starts_the_clock_again(logs, log):
+def test_completed_request_starts_the_clock_again(logs, log, clock):
     append(log, REFUSED)
-    assert stall(logs, 0.3, patience=0.6)[0] is None
+    assert logs.stalled(4.0) is None
+    clock.seconds += 3.0
     append(log, COMPLETED + REFUSED)
-    said, after = stall(logs, 2.0, patience=0.6)
-    assert said
-    assert after >= 0.6
+    assert logs.stalled(4.0) is None
+    clock.seconds += 3.0
+    assert logs.stalled(4.0) is None
+    clock.seconds += 1.0
+    assert logs.stalled(4.0)
 
 
 def test_ignores_harmless_errors_at_start(tmp_path):
@@ -152,19 +161,24 @@ def test_ignores_harmless_errors_at_start(tmp_path):
 
 
 @pytest.mark.parametrize("rotate", [os.truncate, lambda log, _: log.rename(log.with_suffix(".1"))])
-def test_reads_a_rotated_log(logs, log, rotate):
+def test_reads_a_rotated_log(logs, log, clock, rotate):
     append(log, COMPLETED * 10)
     logs.begin()
     rotate(log, 0)
     append(log, "first line\n" + REFUSED)
-    assert "400" in stall(logs, 1.0)[0]
+    assert "400" in logs.stalled(0.0)
     assert logs.tails() == [(f"end of {log}", "first line\n" + REFUSED.strip())]
+
+
+def bytes_read():
+    """How much this process has read by system calls."""
+    return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])
 
 
 def test_reads_the_end_of_a_huge_log(logs, log):
     os.truncate(log, 3 * 2**30)  # sparse
     append(log, "\n")
-    begun = time.monotonic()
+    before = bytes_read()
     assert logs.stalled(0.0) is None
     logs.begin()
     append(log, REFUSED)
@@ -180,10 +194,10 @@ def test_reads_the_end_of_a_huge_log(logs, log):
     os.truncate(log, 9 * 2**30)  # the rest of that line is not read, nor made up from what is
     append(log, "\n")
     assert logs.stalled(0.0) is None
-    assert time.monotonic() - begun < 2.0
+    assert bytes_read() - before < 2**27
 
 
-def test_reads_a_line_written_in_pieces(logs, log):
+def test_reads_a_line_written_in_pieces(logs, log, clock):
     def writer():
         for character in EXCEPTION:
             append(log, character)
@@ -191,21 +205,33 @@ def test_reads_a_line_written_in_pieces(logs, log):
 
     thread = threading.Thread(target=writer)
     thread.start()
-    said, _ = stall(logs, 5.0, patience=1.0)
+    while thread.is_alive():
+        assert logs.stalled(4.0) is None
     thread.join()
+    assert logs.stalled(4.0) is None
+    clock.seconds += 4.0
+    said = logs.stalled(4.0)
     assert said.splitlines()[0] == "ERROR:    Exception in ASGI application"
     assert "Method 'nonsense' is not implemented" in said
 
 
-def test_engine_at_work_is_not_stalled(logs, log):
-    engine = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
-    append(log, f"(EngineCore pid={engine.pid}) INFO 11-21 16:08:40 [core.py:380] init engine took 0.18 s\n{REFUSED}")
-    said, _ = stall(logs, 4.0, patience=1.5)  # on a busy machine it gets little of a core
-    engine.send_signal(signal.SIGSTOP)  # computes nothing any more
-    later, _ = stall(logs, 4.0, patience=1.5)
-    engine.kill()
-    engine.wait()
-    assert said is None
+def test_engine_at_work_is_not_stalled(logs, log, clock):
+    core = psutil.Popen([sys.executable, "-S", "-c", "while True: pass"])
+    append(log, f"(EngineCore pid={core.pid}) INFO 11-21 16:08:40 [core.py:380] init engine took 0.18 s\n{REFUSED}")
+    said = []
+    for _ in range(4):
+        said.append(logs.stalled(4.0))
+        computed = core.cpu_times().user
+        while core.cpu_times().user < computed + 0.25:  # a tenth of a core, of the clock's 2 s
+            time.sleep(0.01)
+        clock.seconds += 2.0
+    core.send_signal(signal.SIGSTOP)  # computes nothing any more
+    said.append(logs.stalled(4.0))
+    clock.seconds += 4.0
+    later = logs.stalled(4.0)
+    core.kill()
+    core.wait()
+    assert said == [None] * 5
     assert "400 Bad Request" in later
 
 
@@ -277,7 +303,7 @@ def test_names_the_cause_of_death_of_ray_workers(progress, tmp_path):
             return pid
 
         def deaths(count):
-            end = time.monotonic() + 10
+            end = time.monotonic() + PATIENCE
             while len(logs.deaths()) < count and time.monotonic() < end:
                 time.sleep(0.1)
             return {death.message: death for death in logs.deaths()}

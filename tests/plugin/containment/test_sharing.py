@@ -7,6 +7,7 @@ import sys
 from itertools import combinations
 
 import pytest
+from patience import PATIENCE
 
 HOLDS = """
 import os, time
@@ -176,7 +177,7 @@ def test_concurrent_runs_do_not_collide(pytester, tmp_path, temporary):
         subprocess.Popen([*command, f"--basetemp={tmp_path}/base{n}"], cwd=pytester.path, stdout=subprocess.PIPE)
         for n in range(3)
     ]
-    outputs = [run.communicate(timeout=120)[0].decode() for run in runs]
+    outputs = [run.communicate(timeout=PATIENCE)[0].decode() for run in runs]
     assert [run.returncode for run in runs] == [0, 0, 0], outputs
     assert not list(temporary.iterdir())
 

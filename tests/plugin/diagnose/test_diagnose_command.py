@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from first_documents import TRANSCRIPTS
 from made_failures import write_failures
+from patience import PATIENCE
 
 from pytest_rlregress.cli import main
 
@@ -245,6 +246,6 @@ def test_interrupt_ends_the_command(tmp_path):
     with fifo.open("w"):  # opens once the other side reads
         time.sleep(0.2)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 130
     assert (out, err) == ("", "rlregress diagnose: interrupted\n")

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pytest_rlregress.commands.environments.environment import Environments
+from pytest_rlregress.environments.environment import Environments
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ import time
 import psutil
 import pytest
 from made_distributions import lock, source
+from patience import PATIENCE
 
-from pytest_rlregress.commands.environments import RequestError, uv
-from pytest_rlregress.commands.environments.uv import Unbuildable
+from pytest_rlregress.environments import RequestError, uv
+from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 
 
@@ -122,8 +123,8 @@ def test_the_users_environment_is_not_touched(index, environments, monkeypatch, 
 _BUILD = """
 import sys
 from pathlib import Path
-from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.environments import RequestError
+from pytest_rlregress.environments.environment import Environments
+from pytest_rlregress.environments import RequestError
 from pytest_rlregress.stack.locks import Lock
 folder, index, *lines = sys.argv[1:]
 settings = {"UV_DEFAULT_INDEX": "file:///nonexistent", "UV_FIND_LINKS": index}
@@ -154,7 +155,7 @@ def start(index, tmp_path):
 
 
 def until(condition):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -168,8 +169,8 @@ def test_an_interrupted_build_ends_and_leaves_nothing(index, start, environments
     below = psutil.Process(process.pid).children(recursive=True)
     assert len(below) >= 2  # uv, and the backend
     process.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in process.communicate(timeout=30)[0]
-    assert psutil.wait_procs(below, timeout=10)[1] == []
+    assert "KeyboardInterrupt" in process.communicate(timeout=PATIENCE)[0]
+    assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []
     assert not list((index.parent / "environments").glob("*/rlregress-complete"))
     (index / "wait").unlink()
     assert not environments().build(lock("slow==1.0")).reused
@@ -184,7 +185,7 @@ def test_child_of_a_killed_bisect_does_not_write_into_the_next_one(index, start)
     second = start("slow==1.0")  # beside what the other's uv still writes
     until((index.parent / "environments/1.lock").exists)
     (index / "wait").unlink()
-    assert second.communicate(timeout=30)[0].splitlines()[-1] == "False"
+    assert second.communicate(timeout=PATIENCE)[0].splitlines()[-1] == "False"
     assert (index.parent / "environments/1/rlregress-complete").exists()
 
 
@@ -206,7 +207,7 @@ def test_full_disk_stops_and_leaves_no_reusable_environment(index, start, tmp_pa
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no mount of a small disk allowed here")
     process = start("big==1.0", before=[*space, f'{mount} && exec "$@"', "sh"], folder=small)
-    told = process.communicate(timeout=30)[0].splitlines()
+    told = process.communicate(timeout=PATIENCE)[0].splitlines()
     assert told[-2].startswith("RequestError No space left on the disk: ")
     assert told[-1] == "[]"
 

@@ -8,8 +8,9 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+from patience import PATIENCE
 
-from pytest_rlregress.commands.environments import RequestError, uv
+from pytest_rlregress.environments import RequestError, uv
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 
 
@@ -137,7 +138,9 @@ def places(tmp_path):
 def ran(*command, **variables):
     """What a command says with only these settings of uv and pip."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "XDG_"))}
-    done = subprocess.run(command, env={**kept, **variables}, input="app", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, env={**kept, **variables}, input="app", capture_output=True, text=True, timeout=PATIENCE
+    )
     return done.stdout + done.stderr
 
 

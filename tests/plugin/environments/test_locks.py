@@ -7,6 +7,7 @@ import sys
 import textwrap
 
 import pytest
+from patience import PATIENCE
 
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
@@ -28,7 +29,7 @@ def read(tmp_path):
 
 def test_pip_freeze_output_equals_the_lock_of_this_environment(read):
     freeze = [sys.executable, "-m", "uv", "--quiet", "pip", "freeze", "--python", sys.executable]
-    frozen = read(subprocess.run(freeze, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout)
+    frozen = read(subprocess.run(freeze, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE).stdout)
     here = locks.installed()
     assert locks.differences(frozen, here) == []
     assert here.version("torch")

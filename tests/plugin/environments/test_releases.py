@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.environment import Release, Releases
-from pytest_rlregress.commands.environments.uv import Installer
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.environments.environment import Release, Releases
+from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.scenarios.dependencies.wheel_index import sdist, wheel
 
 NO_WHEEL = f"cp27-cp27m-{sys.platform}_x86_64"

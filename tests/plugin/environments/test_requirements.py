@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from patience import PATIENCE
 
-from pytest_rlregress.commands.trials import upgrades
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack import requirements
 from pytest_rlregress.stack.locks import PackageChange
+from pytest_rlregress.trials import upgrades
 
 
 def asking(**wanted):
@@ -95,7 +96,7 @@ def test_finds_the_same_broken_requirements_as_uv(asked_here):
     from uv import find_uv_bin
 
     command = [find_uv_bin(), "pip", "check", "--offline", "--python", sys.executable]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
+    said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stderr
     assert re.search(r"Checked \d+ packages", said)
     expected = set(re.findall(r"^The package `(\S+)` requires `([\w.-]+)", said, re.MULTILINE))
     found = requirements.find_unmet(here(), asked_here)

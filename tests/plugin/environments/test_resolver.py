@@ -6,7 +6,7 @@ import pytest
 from made_distributions import lock, source
 from packaging.requirements import Requirement
 
-from pytest_rlregress.commands.environments.uv import Unbuildable
+from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock, differences
 

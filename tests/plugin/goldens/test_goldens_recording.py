@@ -168,5 +168,5 @@ def test_goldens_need_a_clean_checkout(checkout, tmp_path):
         find_commit(folder / "ignored" / "goldens")
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.mkdir()
-    with pytest.raises(ValueError, match="in no git checkout"):
+    with pytest.raises(ValueError, match="in a git checkout"):
         find_commit(outside)

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import needs
 import pytest
 
-from pytest_rlregress.fixtures.step_measurements import Key
 from pytest_rlregress.fixtures.step_record import StepRecord
 from pytest_rlregress.fixtures.trl_step import TrlRun, kept_as
 from pytest_rlregress.goldens.golden import read
 from pytest_rlregress.goldens.golden_step import perturbation
 from pytest_rlregress.goldens.steps import altered, make_trl
+from pytest_rlregress.records.measurements import Key
 
 RECORD = StepRecord(
     number=1, loss=0.5, grad_norm=1.0, rewards=((0.0, 1.0),), disagreement_mean=1e-7, seconds=2.0, sampled="ab"
@@ -94,7 +94,7 @@ def test_loads_the_altered_weights():
 
 TESTS = """
 import pytest
-from pytest_rlregress.fixtures.step_measurements import Key
+from pytest_rlregress.records.measurements import Key
 from pytest_rlregress.goldens.golden_step import compare_or_record
 
 KEY = Key("a card", "2.13", "vllm 0.31", "FLASH_ATTN", "float32")

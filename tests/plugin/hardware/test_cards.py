@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from cards import h200
+from patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -165,7 +166,7 @@ def test_concurrent_runs_wait_for_the_card(pytester, cards):
     runs = [
         subprocess.Popen([*command, f"--basetemp=base{n}"], cwd=pytester.path, stdout=subprocess.PIPE) for n in range(2)
     ]
-    printed = [run.communicate(timeout=60)[0].decode() for run in runs]
+    printed = [run.communicate(timeout=PATIENCE)[0].decode() for run in runs]
     assert [run.returncode for run in runs] == [0, 0], printed
 
 

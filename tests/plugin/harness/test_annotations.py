@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_failures import write_failures
 
-from pytest_rlregress.commands.report import github
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.harness import annotations as github
 
 FAILURES = """
 id = "short-column"

@@ -10,6 +10,7 @@ from importlib import metadata
 
 import pytest
 from made_failures import FAILURES, write_failures
+from patience import PATIENCE
 
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.list import list_command
@@ -101,7 +102,7 @@ def test_prints_the_version(capsys):
 
 def rlregress(*arguments, cwd=None, **options):
     command = [sys.executable, "-m", "pytest_rlregress.cli", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, **options)
 
 
 INI_FILES = {
@@ -181,7 +182,7 @@ def test_exits_quietly_if_the_reader_closes_the_pipe(arguments):
     os.close(read)
     try:
         command = [sys.executable, "-m", "pytest_rlregress.cli", *arguments]
-        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
     finally:
         os.close(write)
     assert done.stderr == ""

@@ -11,7 +11,7 @@ import pytest
 from made_failures import write_failures
 
 from pytest_rlregress.failures.catalogue import SHIPPED
-from pytest_rlregress.scenarios import component_checks
+from pytest_rlregress.harness import component_checks
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
 NEEDS = """
@@ -50,6 +50,14 @@ def test_remedy():
 """
 
 
+IMPORTING = """
+import importlib
+import pytest
+
+@pytest.mark.guards("no-arrow")
+def test_remedy():
+    importlib.import_module("{}")
+"""
 TOUCHING = """
 import pytest
 
@@ -158,6 +166,24 @@ def test_a_component_broken_as_documented_blocks_nothing(run, broken, pytester, 
     assert [test["status"] for test in checked] == ["failed" if failed else "passed"]
 
 
+@pytest.mark.parametrize(("imported", "verdict"), [("trl.trainer.grpo_trainer", "blocked"), ("trl.other", "regressed")])
+def test_a_test_that_fails_by_the_import_of_a_broken_part_is_blocked(pytester, run, monkeypatch, imported, verdict):
+    """The trainer's check and the test fail by the same import: the test says nothing about its failure."""
+    installed = pytester.mkdir("site-packages")
+    trainer = installed / "trl" / "trainer"
+    trainer.mkdir(parents=True)
+    (trainer.parent / "__init__.py").write_text("__version__ = '1'")
+    (trainer.parent / "other.py").write_text("from json import nothing_else")
+    (trainer / "__init__.py").touch()
+    (trainer / "grpo_trainer.py").write_text("from json import nothing")
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    folder = pytester.mkdir("mine")
+    write_failures(folder, DOCUMENTED.replace("datasets", "trl"))
+    (folder / "test_mine.py").write_text(IMPORTING.format(imported))
+    result = run({}, "mine", f"--override-ini=rlregress_scenarios={folder}", "-v")
+    result.stdout.fnmatch_lines([f"| no-arrow*{verdict} 1/1*"])
+
+
 def test_a_debugger_in_pytests_own_process_checks_nothing(run, broken):
     broken("")
     result = run(NEEDS.format(component="datasets"), "--rl-inline")
@@ -165,7 +191,7 @@ def test_a_debugger_in_pytests_own_process_checks_nothing(run, broken):
 
 
 def test_checks_can_run_alone(run):
-    result = run({}, "--pyargs", "pytest_rlregress.scenarios.component_checks", "-k", "tensordict")
+    result = run({}, "--pyargs", "pytest_rlregress.harness.component_checks", "-k", "tensordict")
     result.assert_outcomes(passed=1)
 
 

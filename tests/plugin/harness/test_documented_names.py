@@ -12,6 +12,7 @@ from pkgutil import resolve_name
 import documents
 import pytest
 from installed import CHECKOUT, call
+from patience import PATIENCE
 
 from pytest_rlregress.agreement.gradients import WEIGHTS
 from pytest_rlregress.agreement.policy_batch import CHANGES
@@ -24,7 +25,7 @@ MADE = "pytest_rlregress.remedies.checkpoints"
 
 def test_pydoc_shows_functions_with_their_arguments():
     command = [sys.executable, "-m", "pydoc", "pytest_rlregress.remedies.batch"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE).stdout
     assert "align_batches(batches: 'Sequence[DataProto]', from_memory_db: 'Sequence[bool]')" in shown
     assert "Raises:" in shown
 

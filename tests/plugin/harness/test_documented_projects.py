@@ -13,6 +13,7 @@ from pathlib import Path
 import documents
 import pytest
 from installed import CHECKOUT, call, environment, install
+from patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +63,7 @@ def pytest_in(project, *options):
     paths = os.pathsep.join(map(str, [project, project / "tests" / "support"]))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "pytest", *options]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     return done.stdout + done.stderr
 
 
@@ -151,7 +152,7 @@ def test_wrong_subject_is_a_usage_error(pytest_in_lab, tmp_path):
 def test_guards_exercise_the_users_functions(tmp_path, options, worst):
     project = shutil.copytree(EXAMPLE, tmp_path / "mytrainer")
     command = [sys.executable, "-m", "pytest", "--hw=cpu", "-k", CHOSEN, "--junitxml=junit.xml", *options]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=PATIENCE)
     seen = {}
     for case in ET.parse(project / "junit.xml").getroot().iter("testcase"):
         said = {one.get("name"): one.get("value") for one in case.iter("property")}

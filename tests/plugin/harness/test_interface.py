@@ -9,7 +9,7 @@ import needs
 import pytest
 from made_failures import FAILURES, write_failures
 
-from pytest_rlregress.failures.interface import missing_interface
+from pytest_rlregress.harness.interface import missing_interface
 
 # A release of trl without what a test drives.
 TRL = {

@@ -7,8 +7,9 @@ import textwrap
 import pytest
 from made_failures import write_failures
 
-from pytest_rlregress.commands.report.history import open_history
-from pytest_rlregress.commands.report.stories import make_rerun
+from pytest_rlregress.failures.catalogue import SHIPPED
+from pytest_rlregress.records.history import open_history
+from pytest_rlregress.records.stories import make_rerun
 
 FILE = """
     import pytest
@@ -143,9 +144,10 @@ def test_runs_the_tests_of_a_failure_or_component(sides, chosen, tests):
 
 
 def test_collects_the_folders_of_the_failures_alone(pytester):
-    result = pytester.runpytest_inprocess("--rl-failure=double-bos,pad-is-eos", "--collect-only", "-q")
-    files = {line.partition("::")[0].rpartition("/")[2] for line in result.outlines if "::" in line}
-    assert files == {"test_double_bos.py", "test_pad_is_eos.py"}
+    result = pytester.runpytest_inprocess("--rl-failure=double-bos,pad-is-eos", "--collect-only", "-qq")
+    files = {line.partition(": ")[0].rpartition("/")[2] for line in result.outlines if ".py: " in line}
+    folders = [SHIPPED / name for name in ("sampling/double_bos", "tokens/pad_is_eos")]
+    assert files == {file.name for folder in folders for file in folder.glob("test_*.py")}
 
 
 def test_refuses_an_unknown_failure(pytester):

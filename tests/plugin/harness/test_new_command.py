@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import documents
 import pytest
 from installed import CHECKOUT
+from patience import PATIENCE
 from test_documented_projects import copied_project, pytest_in
 
 from pytest_rlregress.cli import main
@@ -184,7 +185,7 @@ def test_skeleton_runs_in_the_users_repository(new, tmp_path):
     assert "pytest sees it once" not in new("second", "--folder", "tests/lab/shards", text=CUDA).out
     kept = {name: value for name, value in os.environ.items() if "RLREGRESS" not in name}
     command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "-p", "no:cacheprovider", "-k", "my-failure"]
-    done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=PATIENCE)
     answer = "FAILED on cpu: my-failure: 1 of 1 guard regressed, 1 of 1 reproduction changed."
     assert answer in done.stdout, done.stdout + done.stderr
     assert "to be written: the act that fails" in done.stdout

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 
 def one_record(pytester):
@@ -106,7 +107,7 @@ def test_interrupted_while_workers_start_leaves_a_record_and_no_folder(pytester,
     while not [*temporary.glob("rlr-*")] and run.poll() is None:  # the last thing before the workers
         time.sleep(0.01)
     run.send_signal(signal.SIGINT)
-    run.wait(120)
+    run.wait(PATIENCE)
     assert not [*temporary.glob("rlr-*")]
     assert not [*pytester.path.glob("rec/*.partial.jsonl")]
     assert one_record(pytester)["results"]["extra"]["state"] == "interrupted"

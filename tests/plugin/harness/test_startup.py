@@ -86,8 +86,8 @@ print("IMPORTED", sorted(name for name in sys.modules if name in {heavy!r} or na
 #: Of a command its arguments, its exit code and the heavy modules it may import; of the others the help is asked for.
 ASKED = {
     "list": ("list", 0, ()),
-    "diagnose": ("diagnose log", 0, ()),
-    "preflight": ("preflight run.toml --hw=h100", 3, ("pynvml",)),
+    "diagnose": ("diagnose log", 3, ()),
+    "preflight": ("preflight run.toml --hw=h100", 3, ("psutil", "pynvml")),
     "report": ("report records --json -", 0, ()),
     "run": ("run --hw=h100 --record-dir=. --output=nowhere/page.html", 2, ("psutil",)),
 }

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 COMMANDS = {
     "help": ["--help"],
@@ -19,11 +20,13 @@ COMMANDS = {
     "new": ["new", "my-failure", "--folder", "made/area"],
     "diagnose": ["diagnose", "train.log"],
     "preflight": ["preflight", "run.yaml", "--hw=h100"],
+    "preflight of a script": ["preflight", "--hw=h100", "--", "bash", "run.sh"],
     "audit": ["audit", "batch.jsonl"],
     "report": ["report", "records"],
     "bisect": ["bisect", "--help"],
     "upgrade": ["upgrade", "--help"],
     "run": ["run", "--help"],
+    "rehearse": ["rehearse", "--help"],
 }
 # Without an entry in passwd for this user, as in a container with --user 12345.
 NOBODY = """
@@ -62,6 +65,7 @@ def folder(tmp_path):
     """A folder with something for every command."""
     (tmp_path / "train.log").write_text("ValueError: something long enough\n")
     (tmp_path / "run.yaml").write_text("data: {train_batch_size: 256}\nactor_rollout_ref: {model: {path: a/b-7B}}\n")
+    (tmp_path / "run.sh").write_text("python3 -c 'print(1)'; rm -rf records\n")
     (tmp_path / "batch.jsonl").write_text('{"input": "a", "output": "b", "score": 1.0}\n' * 4)
     (tmp_path / "records").mkdir()
     (tmp_path / "site").mkdir()
@@ -121,10 +125,10 @@ def test_preflight_that_is_ended_ends_its_command(folder, number):
         time.sleep(0.05)
     time.sleep(0.3)
     run.send_signal(number)
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=PATIENCE)
     assert run.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert b"Traceback" not in err
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until and is_running(int(child[0])):
         time.sleep(0.05)
     assert not is_running(int(child[0]))

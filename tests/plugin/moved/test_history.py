@@ -3,9 +3,9 @@
 import pytest
 from made_wheels import make_wheel, open_releases
 
-from pytest_rlregress.commands.environments.uv import PackageSources
 from pytest_rlregress.commands.moved import history
 from pytest_rlregress.commands.moved.wheels import TRAINER
+from pytest_rlregress.environments.uv import PackageSources
 
 PATH = "verl/trainer/config/_generated_ppo_trainer.yaml"
 MIGRATES = "def migrate_legacy(config):\n    config.reward.name = config.old.name\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 from contextlib import closing
 
 import pytest
@@ -73,9 +72,7 @@ def test_names_a_command_that_composes_no_configuration(refused, text, told):
 
 def test_stops_a_command_that_does_not_end(refused, monkeypatch):
     monkeypatch.setattr(command, "SECONDS", 1.0)
-    begin = time.monotonic()
     assert "took more than 1 seconds" in refused("while True: print('still here')")
-    assert time.monotonic() - begin < 20
 
 
 def test_command_sees_no_gpu_and_may_read_files(refused):

@@ -17,10 +17,9 @@ from record_checks import checked, named, strict, words
 
 from pytest_rlregress.failures.catalogue import SHIPPED
 from pytest_rlregress.hardware.processor import cpu
-from pytest_rlregress.harness import settings
+from pytest_rlregress.harness import run_context, settings
 from pytest_rlregress.harness.collection import stable_id
 from pytest_rlregress.harness.session import find
-from pytest_rlregress.records import run_context
 from pytest_rlregress.records.reader import flipped, lock
 from pytest_rlregress.records.record_types import FORMAT
 from pytest_rlregress.stack import locks
@@ -202,7 +201,7 @@ def test_run_writes_a_complete_record(pytester, recorded, distributed):
     ("ends", "args", "ended"),
     [
         ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", (), "other interrupted"),
-        ("heard(); os.kill(os.getppid(), signal.SIGINT); time.sleep(2)", ("-n1",), "other interrupted"),
+        ("heard(); os.kill(os.getppid(), signal.SIGINT); time.sleep(30)", ("-n1",), "other interrupted"),
         ("assert 0", ("-x",), "failed failed"),
         ("os._exit(9)", ("-n1", "--max-worker-restart=0"), "failed failed"),
     ],

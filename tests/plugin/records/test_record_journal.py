@@ -13,9 +13,10 @@ import time
 import msgspec
 import psutil
 import pytest
+from patience import PATIENCE
 from record_checks import checked, document, words
 
-from pytest_rlregress.records import writer as record_writer
+from pytest_rlregress.harness import record_writer as record_writer
 from pytest_rlregress.records.reader import RecordError, lock, read
 from pytest_rlregress.records.record_types import JournalLine, Record
 
@@ -56,7 +57,7 @@ def begun(pytester, light):
     def begun(*args):
         pytester.makepyfile(**ONE_HANGS)
         started.append(psutil.Popen([sys.executable, "-m", "pytest", *light, *args], stdout=subprocess.DEVNULL))
-        patience = time.monotonic() + 60
+        patience = time.monotonic() + PATIENCE
         while not (pytester.path / "here").exists():
             assert started[0].poll() is None
             assert time.monotonic() < patience
@@ -78,7 +79,7 @@ def test_journal_of_a_killed_run_has_its_results(pytester, begun, args):
     assert whole(path)["results"]["extra"]["state"] == "running"
 
     process.send_signal(signal.SIGKILL)
-    process.wait(60)
+    process.wait(PATIENCE)
     results = whole(path)["results"]
     assert results["extra"]["state"] == "killed"
     assert "pytest" in lock(path).lines
@@ -161,7 +162,7 @@ def test_run_counts_as_running_while_its_process_lives(tmp_path):
     path = tmp_path / "a.partial.jsonl"
     script = f"""
 import msgspec, os, pathlib, sys, time
-from pytest_rlregress.records.writer import Journal
+from pytest_rlregress.harness.record_writer import Journal
 from pytest_rlregress.records.record_types import Record
 kept = Journal(pathlib.Path({str(path)!r}), msgspec.json.decode(sys.argv[1], type=Record))
 assert not kept.problem
@@ -181,7 +182,7 @@ os._exit(0)
         [orphan] = writer.children()
         assert read(path).results.extra.state == "running"
         writer.stdin.close()
-        assert writer.wait(20) == 0
+        assert writer.wait(PATIENCE) == 0
         assert orphan.is_running()
         assert read(path).results.extra.state == "killed"
     finally:

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from patience import PATIENCE
 
 from pytest_rlregress import cli
 from pytest_rlregress.records.reader import read
@@ -191,7 +192,7 @@ def test_s3_has_the_records_of_two_writers_at_once(here, bucket, pytester, monke
     monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(tmp_path / "a"))
     command = [sys.executable, "-m", "pytest", *PLUGINS, f"--rl-record-dir={bucket}", "test_it.py"]
     for process in [subprocess.Popen(command, cwd=pytester.path) for _ in range(2)]:
-        assert process.wait(120) == 0
+        assert process.wait(PATIENCE) == 0
     monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(tmp_path / "b"))
     found = RemoteRecords(bucket).fetch_all()
     assert [read(path).results.extra.state for path in found] == ["complete"] * 2

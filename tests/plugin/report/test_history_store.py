@@ -20,11 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from record_checks import checked
 
-from pytest_rlregress.commands.report import history as history_module
-from pytest_rlregress.commands.report import step_numbers
-from pytest_rlregress.commands.report.history import open_history, read_entry
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.records import reader
+from pytest_rlregress.records import history as history_module
+from pytest_rlregress.records import reader, step_numbers
+from pytest_rlregress.records.history import open_history, read_entry
 from pytest_rlregress.records.record_types import FORMAT
 
 GOLDEN, HELD = histories.GOLDEN, next(case.name for case in histories.cases(9) if case.word == "held")
@@ -233,7 +232,7 @@ JOURNAL = """
 import sys, time
 from pathlib import Path
 from pytest_rlregress.records import reader
-from pytest_rlregress.records.writer import Journal
+from pytest_rlregress.harness.record_writer import Journal
 from pytest_rlregress.records.record_types import JournalLine
 record = reader.read(Path(sys.argv[1]))
 tests, record.results.tests = record.results.tests, []

@@ -13,9 +13,9 @@ import histories
 import pytest
 from histories import Event
 
-from pytest_rlregress.commands.report.history import open_history
-from pytest_rlregress.commands.report.night import judge_night
 from pytest_rlregress.commands.report.page.page import render
+from pytest_rlregress.records.history import open_history
+from pytest_rlregress.records.night import judge_night
 
 NOW = datetime.datetime(2026, 11, 20, 8, 30, tzinfo=datetime.UTC)
 LAST = 11

@@ -18,12 +18,13 @@ import pytest
 from histories import Event, cases, make
 from installed import CHECKOUT
 from markdown_it import MarkdownIt
+from patience import PATIENCE
 
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.bisect import bisect_command as bisect
 from pytest_rlregress.commands.report import report_command
-from pytest_rlregress.commands.report.changes import Kind
 from pytest_rlregress.records import reader
+from pytest_rlregress.records.changes import Kind
 from pytest_rlregress.stack import locks
 
 CASE, OTHER = [case for case in cases(12) if case.word == "held"][:2]
@@ -55,7 +56,7 @@ def asked(command_line):
 def test_regression_closes_the_gate_and_names_a_bisect_command(report):
     code, said = report("records", "--gate", events=[UPGRADE, Event("again", 2, platform="h100"), BAD])
     assert code == 1
-    assert "gate: closed" in said.out
+    assert "gate: closed, worse and repeated: " in said.out
     options = asked(re.search("rlregress bisect.*", said.out)[0])
     assert (options.hw, options.words) == ("h100", [CASE.failure])
     assert locks.differences(reader.lock(options.from_record), reader.lock(options.to_record))
@@ -242,7 +243,7 @@ def test_ctrl_c_ends_the_command(tmp_path):
     with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=PATIENCE)
     assert (process.returncode, error) == (130, "rlregress report: interrupted\n")
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE
 
 from pytest_rlregress.commands.run import results
 from pytest_rlregress.hardware import profiles
@@ -112,7 +113,7 @@ def ray():
         ray.statuses = lambda: [(name, status) for name, _, status, _ in ask("jobs")]
         yield ray
         process.stdin.close()
-        process.wait(60)
+        process.wait(PATIENCE)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cards import h200
 from installed import CHECKOUT
+from patience import PATIENCE
 from workflow_jobs import commit, git
 
 pytestmark = pytest.mark.slow
@@ -33,7 +34,7 @@ def call(*command, code=0, script=CARD, **environment):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == code, done.stdout
     return done.stdout

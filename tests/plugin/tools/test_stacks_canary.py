@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from installed import CHECKOUT
+from patience import PATIENCE
 from workflow_jobs import Job, git, github, needs
 
 WORKFLOW = CHECKOUT / ".github/workflows/stacks.yml"
@@ -80,7 +81,7 @@ def runs(tmp_path):
     for number, good in enumerate((True, False, False, True)):
         (tmp_path / "test_it.py").write_text(f"def test_it():\n    assert {good}\n")
         command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", f"--rl-record-dir=records{number}", "test_it.py"]
-        subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120)
+        subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=PATIENCE)
         (path,) = (tmp_path / f"records{number}").glob("*.json")
         record = json.loads(path.read_text())
         record["results"]["extra"]["stack"]["requirements"] += ["made-up==2"] if number else []

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 import yaml
 from installed import CHECKOUT
+from patience import PATIENCE
 from workflow_jobs import Job, commit, git, github, needs, workflow
 
 NIGHTLY = CHECKOUT / ".github/workflows/nightly-gpu.yml"
@@ -124,7 +125,7 @@ def test_cron_runs_a_night_that_failed_again(tmp_path):
     shutil.copy(CHECKOUT / "docs/nightly/card.sh", tmp_path)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     command = [tmp_path / "card.sh", "no-such-card", "-q"]
-    done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert done.stderr.count("no-such-card") == 2, done.stderr
 
@@ -142,10 +143,10 @@ def test_a_cancelled_run_leaves_a_record(tmp_path):
     with open(job.folder / "log", "w") as log:
         running = subprocess.Popen(command, cwd=job.folder, env=environment, stdout=log, stderr=log)
     begun = time.monotonic()
-    while not (job.folder / "begun").exists() and time.monotonic() < begun + 60:
+    while not (job.folder / "begun").exists() and time.monotonic() < begun + PATIENCE:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    assert running.wait(30) == 2, (job.folder / "log").read_text()
+    assert running.wait(PATIENCE) == 2, (job.folder / "log").read_text()
     (record,) = read(job.folder / "records")
     assert record["results"]["extra"]["state"] != "complete"
 

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE
 
 from pytest_rlregress.commands.bisect import follow
-from pytest_rlregress.commands.trials import context, pytest_run
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.failures.catalogue import Catalogue
 from pytest_rlregress.failures.observations import is_same_failure
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials import context, pytest_run
+from pytest_rlregress.trials.pytest_run import TrialRequest
 
 pytestmark = pytest.mark.slow
 
@@ -157,7 +158,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(folder):
     def run(request):
-        return pytest_run.run_tests(PYTHON, request, timeout=120, say=print)
+        return pytest_run.run_tests(PYTHON, request, timeout=PATIENCE, say=print)
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(REQUESTS, pool.map(run, REQUESTS.values()), strict=True))
@@ -328,7 +329,7 @@ def test_stops_a_run_at_its_time_limit(folder):
 WATCHED = """
 import sys
 from pathlib import Path
-from pytest_rlregress.commands.trials import pytest_run
+from pytest_rlregress.trials import pytest_run
 
 try:
     pytest_run.run_tests(Path(sys.executable), pytest_run.TrialRequest(("waits",)), timeout=100, say=print)
@@ -360,7 +361,7 @@ def test_stopped_run_leaves_nothing(folder):
         running = [psutil.Process(pid) for pid in map(int, pids.read_text().split())]
         running += process_tree(process.pid)
         process.send_signal(sent)
-        printed[sent] = process.communicate(timeout=60)[0].splitlines()[-1:]
+        printed[sent] = process.communicate(timeout=PATIENCE)[0].splitlines()[-1:]
         if sent is signal.SIGINT:
             assert not any(map(alive, running)), "KeyboardInterrupt came before the run was gone"
         wait_for(lambda running=running: not any(map(alive, running)))
@@ -397,7 +398,7 @@ def alive(process):
 
 
 def wait_for(true):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -416,7 +417,7 @@ def test_reads_the_needs_that_tests_declare(tmp_path, monkeypatch):
 
     def find_needed(*arguments, **about):
         request = TrialRequest(arguments, options=("--collect-only",), **about)
-        return pytest_run.run_tests(PYTHON, request, timeout=60, say=print).needed
+        return pytest_run.run_tests(PYTHON, request, timeout=PATIENCE, say=print).needed
 
     found = {name: find_needed(f"test_{name}.py") for name in bodies}
     assert found == {"said": ("ray", "torch"), "unsaid": None, "not_here": None}

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_trials import make_run
+from patience import PATIENCE
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.trials.trial import Trial, TrialFolder
+from pytest_rlregress.environments import RequestError
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials.trial import Trial, TrialFolder
 
 OUTCOME = Outcome("failed", exceptions=("builtins.ValueError",), message="two\nlines", frames=("a.py:f",), log="\u2028")
 OBSERVATION = Observation(
@@ -94,7 +95,7 @@ def test_rejects_a_second_command_until_the_first_ends(path):
 _HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from pytest_rlregress.commands.trials.trial import Trial, TrialFolder
+from pytest_rlregress.trials.trial import Trial, TrialFolder
 with TrialFolder.open(Path(sys.argv[1])) as opened:
     opened.add(Trial("a"))
     child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)
@@ -111,7 +112,7 @@ def test_killed_command_releases_the_folder_while_its_children_live(path):
             with pytest.raises(RequestError, match="already running"):
                 read(path)
             holder.kill()
-            holder.wait(20)
+            holder.wait(PATIENCE)
             assert read(path) == [Trial("a")]
         finally:
             holder.kill()

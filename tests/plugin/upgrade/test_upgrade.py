@@ -11,6 +11,7 @@ import time
 import pytest
 from bench import open_bench
 from made_failures import write_failures
+from patience import PATIENCE
 
 from pytest_rlregress import cli
 
@@ -368,7 +369,7 @@ def test_resumes_after_an_interrupt(bench, stage):
             break
     time.sleep(0 if stage == "would move" else 1)  # while it is built, or while its tests run
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     assert "To go on from here:\n  rlregress upgrade late==1" in said
     rc, out, said, answer = bench.ask(*words)

@@ -54,8 +54,8 @@ def test_sound_advantages_of_any_profile_are_called_normalised(profile):
 def test_batch_is_laid_out_as_in_verl():
     import torch
 
+    from pytest_rlregress.agreement.completions import Completion
     from pytest_rlregress.fixtures.step_rollout import to_batch
-    from pytest_rlregress.fixtures.vllm_engine import Completion
 
     completions = [
         Completion([7, 8], [1, 900], [-1.0, -2.0], "stop"),

@@ -63,7 +63,7 @@ def test_questions_of_a_run_are_distinct():
     ("has", "lacks"),
     [
         (["utils"], r"verl\.plugin\.platform, which verl [\d.]+ doesn't have"),
-        (["utils", "plugin/platform"], r"attention_utils without flash-attn, which verl [\d.]+ doesn't have"),
+        (["utils", "plugin/platform"], r"attention_utils to import without flash-attn; that of verl [\d.]+ doesn't"),
     ],
 )
 def test_names_the_interface_that_verl_lacks(tmp_path, monkeypatch, has, lacks):
@@ -138,9 +138,9 @@ import pytest
 from pytest_rlregress.fixtures import verl_process
 from pytest_rlregress.util import cache
 
-HOLDS = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print(flush=True); time.sleep(4)"
+HOLDS = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print(flush=True); time.sleep(15)"
 
-@pytest.mark.isolated(timeout=3)
+@pytest.mark.isolated(timeout=12)
 def test_waits(tmp_path):
     with subprocess.Popen([sys.executable, "-c", HOLDS, cache.folder() / "verl.lock"], stdout=subprocess.PIPE) as other:
         other.stdout.readline()
@@ -171,8 +171,8 @@ def test_a_part_is_killed_in_the_middle_of_a_step(trainer, part):
     [(pid, at)] = killed
     [process] = seen
     print(str(failed.value)[:1500], process.seconds - at)
+    assert "took longer than" not in str(failed.value)
     assert f"{verl_process.PARTS[part]} (process {pid})" in str(failed.value).splitlines()[1]
-    assert process.seconds - at < verl_process.NOTICE_SECONDS + 30
     assert not process.left()
 
 

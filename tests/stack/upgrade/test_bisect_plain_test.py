@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.environments.uv import read_settings
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.environments.environment import Environments
+from pytest_rlregress.environments.uv import read_settings
 
 pytestmark = pytest.mark.nightly
 TEST = """

@@ -11,10 +11,10 @@ from made_trials import make_run
 
 from pytest_rlregress.commands.bisect import follow
 from pytest_rlregress.commands.bisect.follow import combine_runs, compare_with_bad_end
-from pytest_rlregress.commands.trials.search import State
 from pytest_rlregress.failures.observations import Observation, describe, normalise
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.trials.search import State
 
 TEST = "tests/test_it.py::test_it"
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN
@@ -287,3 +287,20 @@ def test_describes_a_failure_in_one_line():
     assert describe(failed("", "x.MyError")) == "MyError"
     assert describe(replace(failed("a", "b.C"), outcome=Outcome("failed", "setup", ("b.C",), "a"))) == "in set-up: C: a"
     assert describe(crashed("SIGFPE")) == "died of SIGFPE (whatever)"
+
+
+@pytest.mark.parametrize(
+    ("text", "steady"),
+    [
+        ("not found: 'C:\\Users\\rl\\data\\train.parquet'", "not found: '…/train.parquet'"),
+        (r"\\wsl.localhost\Debian\train.parquet", "…/train.parquet"),
+        ("//host.name", "…/host.name"),
+    ],
+)
+def test_a_path_of_windows_is_steady_too(text, steady):
+    assert normalise(text) == steady
+
+
+@given(st.text(st.sampled_from("aB1.:/\\ '#x0")))
+def test_any_text_can_be_made_steady(text):
+    normalise(text)

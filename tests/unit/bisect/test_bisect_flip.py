@@ -6,9 +6,9 @@ import pytest
 from made_trials import make_run
 
 from pytest_rlregress.commands.bisect.follow import NoAnswer, find_flipping_test
-from pytest_rlregress.commands.trials.trial import Trial
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.trials.trial import Trial
 
 OUTCOMES = {
     "passed": Outcome("passed"),

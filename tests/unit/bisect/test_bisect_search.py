@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_rlregress.commands.trials import search
-from pytest_rlregress.commands.trials.search import MinimalSet, NextSet, NotMonotone, State, Window
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.trials import search
+from pytest_rlregress.trials.search import MinimalSet, NextSet, NotMonotone, State, Window
 
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN
 WORD = {".": None, "G": GOOD, "B": BAD, "?": UNKNOWN}

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_goldens import GOLDEN, KEY, OTHERS, RECORDED, SETTINGS, STEP, STEPS, VARIANTS, but, keep, run
 
-from pytest_rlregress.fixtures.step_measurements import NUMBERS, numbers_of
+from pytest_rlregress.fixtures.step_measurements import NUMBERS
 from pytest_rlregress.goldens.comparison import FACTOR, compare, tolerances
 from pytest_rlregress.goldens.golden import GoldenError, find, find_nearest, read
 from pytest_rlregress.hardware.profiles import SHIPPED
+from pytest_rlregress.records.measurements import numbers_of
 
 with_ = msgspec.structs.replace
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_rlregress.fixtures.step_measurements import Key, note_run, note_stand_ins, numbers_of
+from pytest_rlregress.fixtures.step_measurements import note_run, note_stand_ins
+from pytest_rlregress.records.measurements import Key, numbers_of
 
 KEY = Key("NVIDIA H100 80GB HBM3", "2.13", "vllm 0.31", "FLASH_ATTN 3", "bfloat16")
 RUN = {

@@ -10,6 +10,7 @@ import sys
 import pytest
 from commands import TOY, command_of
 from installed import TESTS
+from patience import PATIENCE
 
 from pytest_rlregress import remedies
 from pytest_rlregress.cli import main
@@ -181,7 +182,7 @@ def test_a_shell_hands_over_a_scripts_command(tmp_path, monkeypatch):
     replaced = (
         f'python3() {{ {rlregress} preflight --hw=h100 --json -- python3 "$@"; }}; export -f python3; bash run.sh x.y=1'
     )
-    done = subprocess.run(["bash", "-c", replaced], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-c", replaced], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1, done.stderr
     found = {one["failure"]: one["argument"] for one in json.loads(done.stdout)["findings"]}
     assert found["max-tokens-overflow"] == "data.max_response_length=99999"

@@ -7,10 +7,10 @@ import json
 import pytest
 from histories import LAST, Event, cases, make
 
-from pytest_rlregress.commands.report.history import open_history
 from pytest_rlregress.commands.report.json_document import as_json
-from pytest_rlregress.commands.report.night import Night, compare, judge_night
-from pytest_rlregress.commands.report.text import tell
+from pytest_rlregress.records.history import open_history
+from pytest_rlregress.records.night import Night, compare, judge_night
+from pytest_rlregress.records.night_text import tell
 
 GUARDS = [case.name for case in cases(30) if case.side == "guards" and case.word == "held"]
 ALL = [case.name for case in cases(12)]

@@ -21,12 +21,11 @@ from histories import Event, cases, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_rlregress.commands.report import changes, night
-from pytest_rlregress.commands.report.changes import Kind
-from pytest_rlregress.commands.report.history import Point, RecordedRun, open_history
-from pytest_rlregress.commands.report.stories import list_changed, make_rerun
 from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.records import changes, night
+from pytest_rlregress.records.changes import Kind
+from pytest_rlregress.records.history import Point, RecordedRun, open_history
 from pytest_rlregress.records.record_types import (
     CheckoutState,
     InstalledStack,
@@ -35,6 +34,7 @@ from pytest_rlregress.records.record_types import (
     RecordedHardware,
     RunExtra,
 )
+from pytest_rlregress.records.stories import list_changed, make_rerun
 from pytest_rlregress.stack.locks import Lock
 
 WORDS = {

@@ -15,11 +15,11 @@ import pytest
 from histories import Event
 
 from pytest_rlregress.commands.report import page as package
-from pytest_rlregress.commands.report.history import open_history
-from pytest_rlregress.commands.report.night import Night, judge_night
 from pytest_rlregress.commands.report.page import plots, tables
 from pytest_rlregress.commands.report.page.page import render
-from pytest_rlregress.commands.report.stories import group_alike, tell_stories
+from pytest_rlregress.records.history import open_history
+from pytest_rlregress.records.night import Night, judge_night
+from pytest_rlregress.records.stories import group_alike, tell_stories
 
 pytest.importorskip("jinja2")
 

@@ -14,9 +14,9 @@ from histories import Case, Event, cases, make
 from renderings import compare_with_file
 
 from pytest_rlregress.commands.report import json_document
-from pytest_rlregress.commands.report.history import open_history
-from pytest_rlregress.commands.report.night import compare, judge_night
-from pytest_rlregress.commands.report.text import tell
+from pytest_rlregress.records.history import open_history
+from pytest_rlregress.records.night import compare, judge_night
+from pytest_rlregress.records.night_text import tell
 from pytest_rlregress.stack.locks import Lock
 
 PACKAGES = Lock(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from pytest_rlregress.commands.report.changes import Change, Kind
-from pytest_rlregress.commands.report.history import Point
-from pytest_rlregress.commands.report.stories import find_common_cause, group_alike
+from pytest_rlregress.records.changes import Change, Kind
+from pytest_rlregress.records.history import Point
+from pytest_rlregress.records.stories import find_common_cause, group_alike
 
 NIGHT = SimpleNamespace(night=None)
 CAUSE = "ImportError: no X (in verl/utils/model.py:<module>)"

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.trials import configuration
-from pytest_rlregress.commands.trials.configuration import Options, choose, make_key, read_options
+from pytest_rlregress.environments import RequestError
+from pytest_rlregress.trials import configuration
+from pytest_rlregress.trials.configuration import Options, choose, make_key, read_options
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
-from pytest_rlregress.commands.trials.document import to_json, to_markdown, to_text
-from pytest_rlregress.commands.trials.search import State
-from pytest_rlregress.commands.trials.trial import RunContext, TrialSummary
 from pytest_rlregress.commands.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer, tell
 from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
+from pytest_rlregress.trials.document import to_json, to_markdown, to_text
+from pytest_rlregress.trials.search import State
+from pytest_rlregress.trials.trial import RunContext, TrialSummary
 
 
 def change(name, effect, verdict="regressed", reason="", side="guards"):

@@ -11,10 +11,6 @@ import pytest
 from made_trials import make_run
 from msgspec.structs import replace
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.search import State
-from pytest_rlregress.commands.trials.trial import Candidate, Progress, Trial, TrialFolder, TrialRunner
 from pytest_rlregress.commands.upgrade.comparison import (
     Effect,
     compare_trials,
@@ -24,9 +20,13 @@ from pytest_rlregress.commands.upgrade.comparison import (
     summarize_effects,
 )
 from pytest_rlregress.commands.upgrade.preview import Baseline
+from pytest_rlregress.environments import RequestError
 from pytest_rlregress.failures.observations import Observation
 from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.search import State
+from pytest_rlregress.trials.trial import Candidate, Progress, Trial, TrialFolder, TrialRunner
 
 TEST = "rollout/test_x.py::test_y"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_rlregress.commands.trials.search import LargestSet, NextSet, State, next_growth
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.trials.search import LargestSet, NextSet, State, next_growth
 
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN
 

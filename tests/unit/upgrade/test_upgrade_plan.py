@@ -6,9 +6,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from pytest_rlregress.commands.environments import RequestError, resolver
 from pytest_rlregress.commands.upgrade import plan
 from pytest_rlregress.commands.upgrade.plan import UpgradeRequest
+from pytest_rlregress.environments import RequestError, resolver
 from pytest_rlregress.stack.locks import Lock, PackageChange
 
 # -- a project's conditions -------------------------------------------------------------------------------------------

@@ -7,15 +7,15 @@ import datetime
 import hashlib
 from pathlib import Path
 
-from pytest_rlregress.commands.report import stories
-from pytest_rlregress.commands.report.changes import QUIET, Kind
-from pytest_rlregress.commands.report.history import History
-from pytest_rlregress.commands.report.night import Night
 from pytest_rlregress.commands.report.page import plots, tables
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.fidelity import FIDELITIES
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
+from pytest_rlregress.records import stories
 from pytest_rlregress.records.answer import count_side
+from pytest_rlregress.records.changes import QUIET, Kind
+from pytest_rlregress.records.history import History
+from pytest_rlregress.records.night import Night
 from pytest_rlregress.util.text import plural
 
 _HERE = Path(__file__).parent

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pytest_rlregress.commands.report.history import RecordedRun
-from pytest_rlregress.commands.report.step_numbers import split_name
-from pytest_rlregress.commands.report.stories import describe_difference, moment
-from pytest_rlregress.fixtures.step_measurements import MINIATURE
+from pytest_rlregress.records.history import RecordedRun
+from pytest_rlregress.records.measurements import MINIATURE
+from pytest_rlregress.records.step_numbers import split_name
+from pytest_rlregress.records.stories import describe_difference, moment
 from pytest_rlregress.util.text import plural
 
 #: A plot's size in pixels, and where its axes are.

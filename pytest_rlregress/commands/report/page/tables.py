@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from pytest_rlregress.commands.report.changes import QUIET, WORSE, Change, Kind
-from pytest_rlregress.commands.report.history import History, Point, read_entry
-from pytest_rlregress.commands.report.night import Night, PlatformNight
-from pytest_rlregress.commands.report.stories import make_rerun
 from pytest_rlregress.failures import fidelity
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.failures.verdicts import Rank, rank
+from pytest_rlregress.records.changes import QUIET, WORSE, Change, Kind
+from pytest_rlregress.records.history import History, Point, read_entry
+from pytest_rlregress.records.night import Night, PlatformNight
 from pytest_rlregress.records.record_types import RecordedTest
+from pytest_rlregress.records.stories import make_rerun
 from pytest_rlregress.util.text import strip_escapes
 
 #: Row of the table for tests that are a side of no documented failure.

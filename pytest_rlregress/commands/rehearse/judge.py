@@ -1,0 +1,183 @@
+"""Judge what a rehearsal wrote down: a row for each check, with findings and what wasn't checked; pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_rlregress.commands.rehearse import judge_reward, measures
+from pytest_rlregress.commands.rehearse.record import RehearsalRecord, from_plain
+from pytest_rlregress.commands.rehearse.rows import FINDING, OK, STUBBED, UNCHECKED, CheckRow
+from pytest_rlregress.fixtures.step_record import find_complaints
+from pytest_rlregress.util.coverage import Coverage, Result, Unchecked
+
+#: In float32, in nats; the loss may be ten times as far from the closed form.
+TOLERANCE = 1e-5
+#: Without these nothing is known of a run, whatever else holds.
+CORE = ("trained tokens", "advantages", "gradient", "update")
+#: These as well where vLLM generates.
+CORE_OF_ENGINE = ("sync", "agreement")
+UPDATES = 2
+
+
+@dataclass(frozen=True)
+class Judged:
+    """All that is said of a rehearsal.
+
+    Attributes:
+        rows: A row for each check.
+        records: Of its steps.
+        unrehearsed: What the user's run has and the rehearsal doesn't, with the reason.
+        changes: Events of values that were changed.
+        broken: Errors of the rehearsal itself.
+    """
+
+    rows: tuple[CheckRow, ...]
+    records: tuple[RehearsalRecord, ...]
+    unrehearsed: tuple[tuple[str, str], ...]
+    changes: tuple[Mapping[str, Any], ...]
+    broken: tuple[str, ...]
+
+    @property
+    def findings(self) -> tuple[CheckRow, ...]:
+        """The rows of what is wrong."""
+        return tuple(row for row in self.rows if row.status == FINDING)
+
+    @property
+    def coverage(self) -> Coverage:
+        """What was checked; a check without which nothing is known names itself as missing."""
+        unchecked = tuple(
+            (row.check, Unchecked(row.why, (row.check,) if row.limit == "needed" else ()))
+            for row in self.rows
+            if row.status == UNCHECKED
+        )
+        return Coverage(tuple(row.check for row in self.rows if row.status in (OK, STUBBED)), unchecked)
+
+    @property
+    def result(self) -> Result:
+        """What the rehearsal comes to."""
+        return self.coverage.judge(self.findings)
+
+
+def judge(events: Sequence[Mapping[str, Any]]) -> Judged:
+    """Judge the events of a rehearsal."""
+    records = tuple(from_plain(one["record"]) for one in events if one["kind"] == "step")
+    uses_engine = any(record.engine_prompts is not None for record in records)
+    of_run = [row for event in events for row in _judge_event(event, events)]
+    of_steps = [_judge_property(name, records, uses_engine) for name in RehearsalRecord.properties] if records else []
+    updates = [record for record in records if (record.grad_norm or 0) > 0 and record.learning_rate]
+    steps = CheckRow("updates", str(len(updates)), f"≥ {UPDATES}", OK)
+    if len(updates) < UPDATES:
+        steps = CheckRow("updates", str(len(updates)), "needed", UNCHECKED, f"{len(records)} steps were recorded")
+    unrehearsed = {event["what"]: event["why"] for event in events if event["kind"] == "unrehearsed"}
+    changes = {event["key"]: event for event in events if event["kind"] == "change"}
+    broken = [event["trace"].strip().rpartition("\n")[2] for event in events if event["kind"] == "observer"]
+    return Judged(
+        (steps, *of_run, *of_steps),
+        records,
+        tuple(unrehearsed.items()),
+        tuple(changes.values()),
+        tuple(dict.fromkeys(broken)),
+    )
+
+
+def _judge_property(name: str, records: Sequence[RehearsalRecord], uses_engine: bool) -> CheckRow:
+    """Judge one property of every step."""
+    value, limit = measures.describe(name, records)
+    for record in records:
+        for found, complaint in find_complaints(record, TOLERANCE):
+            if found == name:
+                return CheckRow(name, value, limit, FINDING, f"step {record.number}: {complaint}")
+    seen = [record for record in records if name not in record.not_seen]
+    if not seen:
+        needed = name in CORE or (uses_engine and name in CORE_OF_ENGINE)
+        return CheckRow(name, "", "needed" if needed else "", UNCHECKED, records[-1].not_seen[name])
+    stubbed = [record.number for record in records if record.stubbed]
+    if name == "spread of rewards" and stubbed:
+        steps = ", ".join(map(str, stubbed))
+        return CheckRow(
+            name, value, limit, STUBBED, f"all rewards of a group were equal in step {steps}: 0 and 1 stood in"
+        )
+    return CheckRow(name, value, limit, OK)
+
+
+def _judge_event(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Iterator[CheckRow]:
+    kind = event["kind"]
+    if kind == "refused":
+        yield CheckRow("configuration", "", "", FINDING, f"TRL refuses it as it is written: {event['text']}")
+    elif kind == "failed" and not event["ours"]:
+        place = event["places"][-1] if event["places"] else "its trainer"
+        yield CheckRow(
+            "training", event["when"], "to its end", FINDING, f"it ends {event['when']}, at {place}: {event['text']}"
+        )
+    elif kind == "prompts":
+        yield from _judge_prompts(event, events)
+    elif kind == "reward":
+        yield judge_reward.judge(event)
+    elif kind == "saved":
+        yield _judge_saved(event)
+    elif kind == "resumed":
+        yield _judge_resumed(event)
+
+
+def _judge_prompts(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Iterator[CheckRow]:
+    if not event["rows"]:
+        yield CheckRow("prompt lengths", "", "", UNCHECKED, event["why"])
+        return
+    no_template = next((one["why"] for one in events if one["kind"] == "no_template"), "")
+    if no_template:
+        for check in ("prompt lengths", "answer's turn", "BOS"):
+            yield CheckRow(check, "", "needed", UNCHECKED, no_template)
+        return
+    written = {one["key"]: one["old"] for one in events if one["kind"] == "change"}
+    looked, rows, longest = len(event["lengths"]), event["rows"], event["longest"]
+    room, completion = written.get("vllm_max_model_length"), written.get("max_completion_length")
+    value = f"{looked:,} of {rows:,} rows, at most {longest} tokens"
+    status, why = OK, ""
+    if room and completion:
+        cut = [row for row, length in enumerate(event["lengths"]) if length + completion > room]
+        refused = [row for row, length in enumerate(event["lengths"]) if length >= room]
+        if refused:
+            why = f"{len(refused)} prompts are as long as vllm_max_model_length {room}, the first is row {refused[0]}"
+        elif cut:
+            why = (
+                f"{len(cut)} prompts leave less than max_completion_length {completion} of vllm_max_model_length "
+                f"{room}, the first is row {cut[0]}"
+            )
+        status = FINDING if why else OK
+    yield CheckRow("prompt lengths", value, f"< {room}" if room else "", status, why)
+    status, why = OK, ""
+    if event["opened"] is False:
+        status, why = FINDING, f"no prompt opens the answer's turn: they end with {event['end']!r}"
+    elif event["opened"] is None:
+        status, why = UNCHECKED, "the prompts are text that no chat template made"
+    yield CheckRow("answer's turn", f"ends with {event['end'][-24:]!r}", "opened", status, why)
+    why = "" if event["bos"] < 2 else f"each prompt begins with {event['bos']} BOS tokens: the text has one already"
+    yield CheckRow("BOS", str(event["bos"]), "≤ 1", FINDING if why else OK, why)
+
+
+def _judge_saved(event: Mapping[str, Any]) -> CheckRow:
+    check, folder = event["what"], event["folder"]
+    if folder is None:
+        return CheckRow(check, "", "", UNCHECKED, event["why"])
+    value = f"{folder}, {event['compared']} tensors"
+    for name, said in (("differ", "aren't the trained ones"), ("missing", "aren't in it")):
+        if event[name]:
+            why = f"{len(event[name])} tensors of {folder} {said}, the first is {event[name][0]}"
+            return CheckRow(check, value, "all equal", FINDING, why)
+    if not event["compared"]:
+        return CheckRow(check, value, "all equal", FINDING, f"{folder} has none of the trained tensors")
+    return CheckRow(check, value, "all equal", OK)
+
+
+def _judge_resumed(event: Mapping[str, Any]) -> CheckRow:
+    value = f"{event['steps']} step, {event['compared']} tensors"
+    if not event["steps"]:
+        return CheckRow("resume", value, "1 step", FINDING, "from its checkpoint the run goes on for no step")
+    if event["differ"]:
+        why = f"{len(event['differ'])} tensors aren't the checkpoint's, the first is {event['differ'][0]}"
+        return CheckRow("resume", value, "all equal", FINDING, why)
+    if not event["moments"]:
+        return CheckRow("resume", value, "all equal", FINDING, "the optimizer goes on without its moments")
+    return CheckRow("resume", value, "all equal", OK)
