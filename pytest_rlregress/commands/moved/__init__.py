@@ -11,5 +11,9 @@
 ``features``     which moved defaults concern a run, and how much
 ``composition``  verl's configurations, composed by ``compose`` in a process of its own
 ``verl``, ``trl`` what moved in a trainer
+``binding``      names and calls of a trainer against two engines, with ``guards`` decided, by a type checker
+``engines``      what moved below the trainers; ``engine_defaults``, what they leave open
+``history``      since when the installed trainer lacks a key, for preflight
+``comparison``   two releases of a package for a run, or for an upgrade
 ``answer``       the answer in text and JSON
 """

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from pytest_rlregress.commands.moved.binding import Broken, describe_rule, find_unbound, list_importing
-from pytest_rlregress.commands.moved.fields import find_class, find_fields
-from pytest_rlregress.commands.moved.findings import UNKNOWN, Finding, Kind, Snapshot, find_moved
+from pytest_rlregress.commands.moved.engine_defaults import find_engine_defaults, merge_defaults
+from pytest_rlregress.commands.moved.findings import Finding, Kind
 from pytest_rlregress.commands.moved.index import NoSuchRelease, NotRead
 from pytest_rlregress.commands.moved.reading import Answer, Reader, find_installed
 from pytest_rlregress.commands.moved.wheels import PYTHON, TRAINER, Release, parse_requirements
@@ -23,8 +21,6 @@ from pytest_rlregress.commands.preflight.config import PlannedRun
 #: The packages below the trainers, each with its module.
 ENGINES = {"vllm": "vllm", "transformers": "transformers", "tensordict": "tensordict", "ray": "ray"}
 _CORE = {"verl", "trl", "vllm", "torch", "transformers", "tensordict", "ray", "numpy", "peft", "accelerate", "datasets"}
-_MADE = re.compile(r"\b(?:Async)?(?:EngineArgs|LLM)\b|SamplingParams")
-_OTHER_PLATFORMS = re.compile(r"rocm|xpu|tpu|npu|hpu|amd|aiter|neuron|_cpu_|cpu_", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,7 @@ class Reach:
 
     Attributes:
         places: Matches ``path function``.
-        when: The settings that reach it, in words; "" where it is no run's.
+        when: The settings that reach it, in words; "" where another entry of the place says it.
         key: A setting.
         values: Its values that reach it; with ``!`` those that don't.
     """
@@ -44,6 +40,8 @@ class Reach:
     values: tuple[str, ...] = ()
 
 
+# Releases of an engine that are searched for the first one that breaks: each read takes seconds.
+_MOST_BETWEEN = 6
 _MODES = ("separate_async", "colocate_async")
 _ROLLOUT = "actor_rollout_ref.rollout"
 #: What of a trainer is reached by which settings; what isn't listed is reached when its function is.
@@ -98,10 +96,10 @@ def read_engine(runs: Mapping[str, PlannedRun | None], package: str, ends: tuple
         if files:
             _compare_names(here, (first, last), package, run, reader, answer)
         if package == "vllm":
-            answer.findings += _find_engine_defaults(here, files, (first, last), reader)
+            answer.findings += find_engine_defaults(here, files, (first, last), reader)
         answer.findings += _compare_metadata(here, package, last)
     if package == "vllm":
-        answer.findings = [*_merge(answer.findings)]
+        answer.findings = [*merge_defaults(answer.findings)]
         answer.checked.append("the defaults of EngineArgs, SamplingParams and environment variables")
     answer.findings += _find_unmet(last, [*runs])
     answer.checked.append("the requirements of the trainers and of the release")
@@ -179,10 +177,12 @@ def _has(run: PlannedRun, reach: Reach) -> bool:
 
 
 def _find_turn(trainer: Release, ends: tuple[Release, Release], broken: Broken, package: str, reader: Reader) -> str:
-    """Find by halves the first release in which a place doesn't bind; "" where one between can't be read."""
+    """Find by halves the first release in which a place doesn't bind; "" where one can't be read, or there are many."""
     try:
         between = reader.releases.index.list_between(package, ends[0].version, ends[1].version)
         low, high = 0, len(between) - 1
+        if high > _MOST_BETWEEN:
+            return ""
         while high - low > 1:
             middle = (low + high) // 2
             engine = reader.read(package, between[middle], PYTHON)
@@ -194,103 +194,6 @@ def _find_turn(trainer: Release, ends: tuple[Release, Release], broken: Broken, 
         return between[high]
     except (NotRead, NoSuchRelease):
         return ""
-
-
-# Defaults
-
-
-def _find_engine_defaults(
-    trainer: Release, files: Sequence[str], ends: tuple[Release, Release], reader: Reader
-) -> Iterator[Finding]:
-    """Find the defaults of vLLM that the trainer passes nothing for and that differ."""
-    snapshots = [
-        Snapshot(one.version, reader.facts.find(["engine", one.key] if one.key else None, partial(_read_defaults, one)))
-        for one in ends
-    ]
-    passed = _list_passed(trainer, files)
-    for one in find_moved(snapshots, "vllm", []):
-        name = one.key.rpartition(".")[2]
-        if name not in passed and not _OTHER_PLATFORMS.search(name):
-            yield Finding(
-                Kind.ENGINE,
-                one.key,
-                "moved",
-                one.before,
-                one.after,
-                package="vllm",
-                why=f"{trainer.package} {trainer.version} passes nothing for it",
-            )
-
-
-def _merge(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Merge the engine defaults that several trainers leave open."""
-    reasons: dict[str, list[str]] = {}
-    for one in findings:
-        reasons.setdefault(f"{one.kind} {one.key} {one.after}", []).append(one.why)
-    for one in findings:
-        why = reasons.pop(f"{one.kind} {one.key} {one.after}", None)
-        if why is not None:
-            yield replace(one, why="; ".join(why)) if one.kind is Kind.ENGINE else one
-
-
-def _read_defaults(release: Release) -> dict[str, Any]:
-    """Read the defaults of EngineArgs, which refer to classes of the configuration, and of SamplingParams."""
-    found: dict[str, Any] = {}
-    classes: dict[str, dict[str, Any]] = {}
-    for name, path in (("EngineArgs", "vllm/engine/arg_utils.py"), ("SamplingParams", "vllm/sampling_params.py")):
-        source = find_class(name, [release], path)
-        if source is None:
-            continue
-        for node in source.node.body:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                owner, member = _read_reference(node.value)
-                if owner and owner not in classes:
-                    config = find_class(owner, [release], "vllm/config/")
-                    classes[owner] = {key: one.value for key, one in find_fields(config).items()} if config else {}
-                if owner:
-                    found[f"{name}.{node.target.id}"] = classes[owner].get(member, UNKNOWN)
-        found |= {
-            f"{name}.{key}": one.value
-            for key, one in find_fields(source).items()
-            if found.get(f"{name}.{key}", UNKNOWN) == UNKNOWN
-        }
-    tree = release.parse("vllm/envs.py")
-    for node in tree.body if tree else ():
-        inside = node.body if isinstance(node, ast.If) else [node]
-        for one in inside:
-            if (
-                isinstance(one, ast.AnnAssign)
-                and isinstance(one.target, ast.Name)
-                and isinstance(one.value, ast.Constant)
-            ):
-                found[f"envs.{one.target.id}"] = one.value.value
-    return found
-
-
-def _read_reference(node: ast.expr | None) -> tuple[str, str]:
-    """Read ``ModelConfig.seed`` or ``get_field(ModelConfig, "seed")``; "" for anything else."""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return node.value.id, node.attr
-    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "get_field" and len(node.args) == 2:
-        owner, name = node.args
-        if isinstance(owner, ast.Name) and isinstance(name, ast.Constant):
-            return owner.id, str(name.value)
-    return "", ""
-
-
-def _list_passed(trainer: Release, files: Sequence[str]) -> set[str]:
-    """List the names that a trainer passes to an engine: keywords of its calls, keys of its tables of arguments."""
-    found: set[str] = set()
-    for path in files:
-        tree = trainer.parse(path)
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.Call) and _MADE.search(ast.unparse(node.func)):
-                found |= {word.arg for word in node.keywords if word.arg}
-            elif isinstance(node, ast.Dict):
-                found |= {str(key.value) for key in node.keys if isinstance(key, ast.Constant)}
-            elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-                found.add(str(node.slice.value))
-    return found
 
 
 # Requirements

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
-from typing import Any
 
 from packaging.version import Version
 
@@ -141,8 +140,3 @@ def find_installed(package: str) -> str:
         except metadata.PackageNotFoundError:
             continue
     return ""
-
-
-def pick(values: Mapping[str, Any], *keys: str) -> list[Any]:
-    """Return the values of some keys, None for those that aren't there."""
-    return [values.get(key) for key in keys]

@@ -2,7 +2,8 @@ import pytest
 from made_wheels import make_wheel, open_releases
 
 from pytest_rlregress.commands.moved.binding import Broken
-from pytest_rlregress.commands.moved.engines import _list_passed, _read_defaults, find_reach
+from pytest_rlregress.commands.moved.engine_defaults import list_passed, read_defaults
+from pytest_rlregress.commands.moved.engines import find_reach
 from pytest_rlregress.commands.moved.wheels import PYTHON, TRAINER
 from pytest_rlregress.commands.preflight.config import read_override
 
@@ -20,7 +21,7 @@ ENVIRONMENT = "if TYPE_CHECKING:\n    VLLM_PORT: int = 8000\n    VLLM_HOST: str 
 def test_reads_engine_defaults_through_their_configuration(tmp_path):
     files = {"vllm/engine/arg_utils.py": ARGS, "vllm/config/model.py": CONFIG, "vllm/envs.py": ENVIRONMENT}
     make_wheel(tmp_path, "vllm", "1.0", files)
-    found = _read_defaults(open_releases(tmp_path, links=[tmp_path]).read("vllm", "1.0", PYTHON))
+    found = read_defaults(open_releases(tmp_path, links=[tmp_path]).read("vllm", "1.0", PYTHON))
     assert found == {
         "EngineArgs.model": "tiny",
         "EngineArgs.seed": 0,
@@ -37,7 +38,7 @@ def test_lists_what_a_trainer_passes(tmp_path):
     )
     make_wheel(tmp_path, "trl", "1.0", {"trl/a.py": source})
     trainer = open_releases(tmp_path, links=[tmp_path]).read("trl", "1.0", TRAINER)
-    assert _list_passed(trainer, ["trl/a.py"]) == {"model", "seed", "max_num_seqs", "dtype"}
+    assert list_passed(trainer, ["trl/a.py"]) == {"model", "seed", "max_num_seqs", "dtype"}
 
 
 SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"

@@ -157,3 +157,9 @@ def test_escapes_markup_and_hides_secrets(monkeypatch):
     page = MarkdownIt("commonmark").render(to_markdown(tell(answer)))
     assert "<script>" not in page
     assert page.count("<pre>") == page.count("<details") == 8  # no section has ended one
+
+
+def test_what_moved_stands_above_what_the_tests_say():
+    text = to_text(tell(replace(UNSAFE, moved=("verl 0.7.0 → 0.9.1: 1 default that you inherit moved.", "a: 1 → 2"))))
+    assert text.index("What moved for your runs") < text.index("a: 1 → 2") < text.index("What the tests say")
+    assert "What moved" not in to_text(tell(UNSAFE))
