@@ -21,7 +21,7 @@ from pytest_rlregress.stack import locks
 LOCKS = sorted((CHECKOUT / "requirements" / "stacks").glob("*.txt"))
 RECORDS = sorted((CHECKOUT / "requirements" / "stacks").glob("*.json"))
 #: Locks that nobody has run yet: `make stacks ARGS=NAME` makes the record.
-NOT_RUN = {"verl-0.4", "verl-0.6"}
+NOT_RUN = {"verl-0.4"}
 #: Failures that got their tests after the records were made, but for those of COMPLETE. `make stacks` empties this.
 ADDED_LATER = {
     *("apex-missing", "assistant-mask-empty", "cuda-toolkit-missing", "flash-attn-long-path", "fsdp-cpu-offload-lora"),
@@ -29,7 +29,7 @@ ADDED_LATER = {
     *("sigfpe-embedding", "sleeping-engine-used", "trainer-engine-mismatch", "trainer-not-found", "union-batch-size"),
     *("vllm-missing", "vllm-server-unreachable", "windows-path-in-wsl", "worker-double-free"),
 }
-COMPLETE = {"january-2026", "newest", "verl-0.7"}
+COMPLETE = {"january-2026", "newest", "verl-0.6", "verl-0.7"}
 HARNESS = {"hypothesis", "msgspec", "nvidia-ml-py", "packaging", "psutil", "py-spy", "pytest", "pytest-xdist", "pyyaml"}
 FAILURES = """
 id = "short-column"
