@@ -1,9 +1,9 @@
 import pytest
 from made_wheels import make_wheel
 
-from pytest_rlregress.commands.environments.uv import PackageSources
 from pytest_rlregress.commands.moved import comparison
 from pytest_rlregress.commands.moved.comparison import tell_upgrade
+from pytest_rlregress.environments.uv import PackageSources
 
 CONFIG = "class GRPOConfig:\n    length: int = {length}\n"
 
