@@ -126,7 +126,7 @@ class Hooks:
 
             register(RunProgress(self._config, run.say), "rlregress-progress")
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            from pytest_rlregress.harness.annotations import GitHub
+            from pytest_rlregress.harness.github_annotations import GitHub
 
             register(GitHub(self._config, run, results, terminal), "rlregress-github")
 

@@ -46,11 +46,12 @@ def session_folder() -> SessionFolder:
         temporary = _SHORT
     sweep(Path(temporary))
     path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary))
-    mark = os.open(path / _MARK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    unlocked = path / f"{_MARK}.new"
+    mark = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with suppress(OSError):  # a disk that knows no locks: there nobody finds it unlocked
         files.lock(mark)
-    # Written under the lock: whoever can read it sees the lock too.
     os.write(mark, _mark_of(path, path.lstat()))
+    unlocked.rename(path / _MARK)  # locked by now: whoever looks sees the lock
     return SessionFolder(path, mark)
 
 

@@ -11,7 +11,7 @@
 ``interface``         what a test raised, where its act began, what it can't drive
 ``judging``           a report and the end of its process become an outcome, that a verdict, and that a report again
 ``results``           the judged tests of a run; ``record_writer`` keeps them, ``run_context`` says what they ran on
-``terminal``          the answer on the terminal; ``annotations``, on GitHub
+``terminal``          the answer on the terminal; ``github_annotations``, on GitHub
 ``durations``         how long tests take: the time left, and the order on xdist's workers
 """
 

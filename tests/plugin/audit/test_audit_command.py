@@ -132,7 +132,7 @@ def test_maps_custom_column_names(audit, good):
     words = " ".join(err.split())
     assert "batch.pt: it has no response_mask (what is trained on), without which" in words
     assert "Looked for response_mask: response_mask, action_mask, loss_mask" in words
-    assert "It has advantages, attention_mask, input_ids, mine, old_log_probs" in words
+    assert "The batch has advantages, attention_mask, input_ids, mine, old_log_probs" in words
     assert "--map response_mask=COLUMN" in words
     assert audit(good, "--map", "response_mask=mine", "--eos", audited.END)[0] == 0
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_failures import write_failures
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.harness import annotations as github
+from pytest_rlregress.harness import github_annotations as github
 
 FAILURES = """
 id = "short-column"

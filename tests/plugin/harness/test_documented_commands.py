@@ -47,6 +47,8 @@ FILES = {
     "monday.txt": "locks/older.txt",
     "tuesday.txt": "locks/newer.txt",
 }
+#: What ``bash run.sh`` is.
+SCRIPT = "python3 -m verl.trainer.main_ppo data.train_batch_size=256 algorithm.adv_estimator=grpo \"$@\"\n"
 
 
 @pytest.fixture
@@ -57,6 +59,7 @@ def folder(tmp_path, monkeypatch):
         shutil.copy(TESTS / source, tmp_path / name)
     for name, failure in LOGS.items():
         (tmp_path / name).write_text(TRANSCRIPTS[failure])
+    (tmp_path / "run.sh").write_text(SCRIPT)
     histories.make(tmp_path / "records", nights=3)
     monkeypatch.chdir(tmp_path)
     return tmp_path
