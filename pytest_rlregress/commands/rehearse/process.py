@@ -76,10 +76,12 @@ class CommandEnd:
     left: int
 
 
-def make_environment(folder: Path, steps: int, environ: Mapping[str, str], is_shell: bool = False) -> dict[str, str]:
+def make_environment(
+    folder: Path, steps: int, environ: Mapping[str, str], is_shell: bool = False, scratch: Path | None = None
+) -> dict[str, str]:
     """Return a command's environment with the hook first on its path.
 
-    A shell's ``PATH`` begins with stand-ins for what would change something.
+    A shell's ``PATH`` begins with stand-ins for what would change something; ``scratch`` gets temporary files.
     """
     entry = folder / "entry"
     entry.mkdir(parents=True, exist_ok=True)
@@ -95,6 +97,9 @@ def make_environment(folder: Path, steps: int, environ: Mapping[str, str], is_sh
         events.STEPS_VARIABLE: str(steps),
     }
     found.pop("VLLM_CPU_KVCACHE_SPACE", None)
+    if scratch:
+        scratch.mkdir(exist_ok=True)
+        found["TMPDIR"] = str(scratch)
     if is_shell:
         programs = folder / "programs"
         programs.mkdir(exist_ok=True)
@@ -112,7 +117,12 @@ def read_left_out(folder: Path) -> list[str]:
 
 
 def run(
-    command: Sequence[str], folder: Path, steps: int, patience: float, say: Callable[[str], None] = lambda line: None
+    command: Sequence[str],
+    folder: Path,
+    steps: int,
+    patience: float,
+    say: Callable[[str], None] = lambda line: None,
+    scratch: Path | None = None,
 ) -> CommandEnd:
     """Run a command to its end, its output into the folder's log.
 
@@ -122,6 +132,7 @@ def run(
         steps: Optimizer steps.
         patience: Seconds without output or event after which it is ended.
         say: Is told what happens, a line each.
+        scratch: The command's folder for temporary files.
     """
     begun, memory = time.monotonic(), 0
     become_subreaper()
@@ -129,7 +140,7 @@ def run(
     with log.open("wb") as output:
         process = subprocess.Popen(
             list(command),
-            env=make_environment(folder, steps, os.environ, Path(command[0]).name in _SHELLS),
+            env=make_environment(folder, steps, os.environ, Path(command[0]).name in _SHELLS, scratch),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

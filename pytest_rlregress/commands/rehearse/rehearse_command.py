@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         def say(line: str) -> None:
             print(f"rlregress rehearse: {line}", file=sys.stderr)
 
-        ran = process.run(command, folder, options.steps, options.patience, say)
+        ran = process.run(command, folder, options.steps, options.patience, say, Path(made, "t"))
         return _report(options, folder, ran)
 
 

@@ -114,7 +114,8 @@ def test_a_script_changes_nothing_beside_its_trainer(rehearse, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing_behind(tmp_path, number):
     (tmp_path / "tmp").mkdir()
-    script = "import os, time; os.fork() or os.setpgid(0, 0); open('pid' + str(os.getpid()), 'w'); time.sleep(1000)"
+    script = "import tempfile; tempfile.mkdtemp()\n"
+    script += "import os, time; os.fork() or os.setpgid(0, 0); open('pid' + str(os.getpid()), 'w'); time.sleep(1000)"
     running = subprocess.Popen(
         [*RLREGRESS, "--", sys.executable, "-c", script],
         cwd=tmp_path,
