@@ -48,7 +48,7 @@ FILES = {
     "tuesday.txt": "locks/newer.txt",
 }
 #: What ``bash run.sh`` is.
-SCRIPT = "python3 -m verl.trainer.main_ppo data.train_batch_size=256 algorithm.adv_estimator=grpo \"$@\"\n"
+SCRIPT = 'python3 -m verl.trainer.main_ppo data.train_batch_size=256 algorithm.adv_estimator=grpo "$@"\n'
 
 
 @pytest.fixture
