@@ -56,7 +56,9 @@ def main(descriptor: int, folder: str, modules: Sequence[str]) -> None:
     become_subreaper()  # of what a supervisor leaves that is killed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    control.send(json.dumps({"ready": _warm_up(modules)}).encode())
+    ready = json.dumps({"ready": _warm_up(modules)}).encode()
+    with contextlib.suppress(BrokenPipeError):  # the pytest process may be gone by now, which the loop sees
+        control.send(ready)
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
         if not data:
