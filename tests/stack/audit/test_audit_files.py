@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
 import zipfile
@@ -114,15 +115,15 @@ def test_reads_the_completions_that_trainers_log(tmp_path):
     found, table = read(tmp_path / "3.jsonl")
     assert table.form == "JSONL"
     assert found["input"] == ["prompt 0", "prompt 0", "prompt 1", "prompt 1"]
-    assert found["score"].tolist() == [0, 0.5, 1, 1.5]
+    assert [*found["score"]] == [0, 0.5, 1, 1.5]
     pa, _ = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {"prompt": [[{"role": "user", "content": "a"}]] * 2, "accuracy": [1.0, None], "advantage": [1, -1]}
     pa.parquet.write_table(pa.table(columns), tmp_path / "completions_00001.parquet")
     found, table = read(tmp_path / "completions_00001.parquet")
     assert table.form == "parquet"
     assert found["prompt"] == columns["prompt"]
-    assert found["advantage"].tolist() == [1, -1]
-    assert found["accuracy"].isnan().tolist() == [False, True]
+    assert [*found["advantage"]] == [1, -1]
+    assert [value is None or math.isnan(value) for value in found["accuracy"]] == [False, True]
 
 
 def test_a_file_is_read_in_pieces(batch, tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ MISSPELT = [  # what somebody writes instead, the unknown key, what is told, wha
     ("data.max_prompt_lenght=9", "did you mean max_prompt_length?", "data.max_prompt_length=9"),
     ("data.train_file=a.parquet", "did you mean train_files?", "data.train_files=a.parquet"),
     ("trainer.n_gpu_per_node=4", "did you mean n_gpus_per_node?", "trainer.n_gpus_per_node=4"),
-    ("actor_rollout_ref.rollouts.n=4", "did you mean rollout?", "actor_rollout_ref.rollout"),
+    ("actor_rollout_ref.rollouts.n=4", "did you mean rollout?", "# actor_rollout_ref.rollout in place of actor_"),
 ]
 
 
