@@ -23,7 +23,7 @@ def failed(error, message, *frames):
             failed(
                 "ImportError",
                 "cannot import name 'X' from 'transformers'\nmore",
-                "/work/scenarios/batch/test_x.py:test_it",
+                "/home/me/scenarios/batch/test_x.py:test_it",
                 f"{PACKAGES}/verl/utils/model.py:<module>",
             ),
             IMPORT,
@@ -35,7 +35,7 @@ def failed(error, message, *frames):
             "OSError: no room at # in … (in vllm/a.py:f)",
         ),
         (failed("KeyError", "", f"{PACKAGES}/tensordict/_td.py:get"), "KeyError (in tensordict/_td.py:get)"),
-        (failed("AssertionError", "assert 1 == 2", "/work/scenarios/batch/test_x.py:test_it"), ""),
+        (failed("AssertionError", "assert 1 == 2", "/home/me/scenarios/batch/test_x.py:test_it"), ""),
         (failed("ValueError", "x", f"{PACKAGES}/pytest_rlregress/scenarios/x.py:f", f"{PACKAGES}/_pytest/y.py:g"), ""),
         (Outcome("crashed", message="died of SIGSEGV", frames=(f"{PACKAGES}/torch/x.py:f",)), ""),
         (Outcome("passed"), ""),
