@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 from pytest_rlregress.commands.rehearse import events, prompts, reward_trial, small_model
 from pytest_rlregress.fixtures import trl_on_cpu
+from pytest_rlregress.fixtures.loopback import reserved_port
 
 
 def prepare(given: dict[str, Any]) -> Any:
@@ -69,7 +71,8 @@ def engine_on_cpu(given: dict[str, Any]) -> Iterator[None]:
         torch.set_num_threads(1)
         for line in trl_on_cpu.STAND_INS["colocate"]:
             events.note_change("engine", "vLLM's own", line, "vLLM runs on a CPU")
-        with trl_on_cpu.while_built("colocate"):
+        with reserved_port() as port, trl_on_cpu.while_built("colocate"):
+            os.environ.setdefault("MASTER_PORT", str(port))  # the trainer keeps what it finds
             yield
     events.write("time", what="the trainer and its engine started", seconds=time.monotonic() - begun)
 
