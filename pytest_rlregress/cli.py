@@ -30,6 +30,7 @@ COMMANDS = {
     "moved": "what a release changes for a run: keys that are gone, defaults that moved, calls that no longer bind",
     "upgrade": "may I upgrade? What would change, before it is done",
     "bisect": "which upgrade broke a test",
+    "expect": "write down which bad verdicts are known, so that red means new",
     "report": "what changed between runs: a page, and a gate for CI",
     "run": "the tests on several kinds of hardware of a Ray cluster",
 }

@@ -180,7 +180,8 @@ def _by_name(parse: Callable[[Any], object], *, conditions: bool) -> toml_table.
     return read
 
 
-_CONDITIONS = _by_name(parse_condition, conditions=True)
+#: The rule of a table of conditions on versions: ``{ verl = "<0.9" }``.
+CONDITIONS = _by_name(parse_condition, conditions=True)
 
 
 def _components(value: Any) -> dict[str, str]:
@@ -188,7 +189,7 @@ def _components(value: Any) -> dict[str, str]:
         if name not in COMPONENTS:
             raise ValueError(f"a table of {', '.join(COMPONENTS)}")
     try:
-        _CONDITIONS({name: spec for name, spec in value.items() if spec != ANY})
+        CONDITIONS({name: spec for name, spec in value.items() if spec != ANY})
     except ValueError as problem:
         raise ValueError(f"{problem}, or {ANY!r}") from None
     return dict(value)
@@ -226,7 +227,7 @@ _OPTIONAL = dict.fromkeys(("seen", "measured", "on_card"), toml_table.text) | {
     "signature": toml_table.tables,
 }
 _REFUTED = dict.fromkeys(("remedy", "why"), toml_table.text)
-_WHERE = {"hardware": toml_table.texts, "stack": _CONDITIONS}
+_WHERE = {"hardware": toml_table.texts, "stack": CONDITIONS}
 
 
 @cache  # a contained child inherits what its warm server has read

@@ -49,6 +49,7 @@ class Observation:
     side: str = ""  # ``reproduces`` or ``guards``
     named: tuple[str, ...] = ()  # ids of the documented failures that what came out looks like
     untried: str = ""  # of a bad verdict: the releases there that the failure was not tried with
+    expected: str = ""  # of a bad verdict that the file of expectations has: the issue
 
 
 def is_failing(observation: Observation) -> bool:

@@ -61,9 +61,14 @@ class Verdict(StrEnum):
         return self.rank is Rank.FAILING
 
 
+#: The word of a test whose bad verdict is one that the user's file of expectations has.
+EXPECTED = "expected"
+
 _RANKS = {
     **{verdict.value: verdict.rank for verdict in Verdict},
-    **dict.fromkeys(("passed", "xfailed", "xpassed"), Rank.GOOD),  # where xfail is strict, pytest's word is "failed"
+    **dict.fromkeys(
+        (EXPECTED, "passed", "xfailed", "xpassed"), Rank.GOOD
+    ),  # where xfail is strict, pytest's word is "failed"
     **dict.fromkeys(("failed", "error", "uncollected"), Rank.FAILING),  # the last: a file that cannot be imported
 }
 

@@ -26,6 +26,7 @@ from pytest_rlregress.harness.judging import (
     Ran,
     add_properties,
     decides,
+    excuse,
     is_documented,
     load_report,
     make_skipped,
@@ -166,6 +167,7 @@ class ComponentChecks:
             add_properties(report, component=name, note="" if report.passed else _evidence(outcome))
             if report.failed and outcome.kind == "skipped":
                 make_skipped(report, check.item, outcome.message)
+            excuse(report, "broken", self._session, check.item.name, component=name)
             self._reports.append(config.hook.pytest_report_to_serializable(config=config, report=report))
         return Checked(name, outcome)
 

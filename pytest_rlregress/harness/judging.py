@@ -17,9 +17,11 @@ from pytest_rlregress.containment.post_mortem import LAST_LINES, describe_death,
 from pytest_rlregress.failures import fidelity, tried
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.failures.causes import find_cause
-from pytest_rlregress.failures.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
+from pytest_rlregress.failures.verdicts import EXPECTED, Judgement, Outcome, Verdict, bears, first_line, judge
+from pytest_rlregress.harness.collection import stable_id
 from pytest_rlregress.harness.items import ContainedTest, Side
 from pytest_rlregress.harness.session import Session
+from pytest_rlregress.records.expectations import find_expected
 
 #: On a contained test once it has run: what came out, and the ids of the documented failures that a failed one shows.
 #: Not on its report, which xdist can only send with plain values.
@@ -108,7 +110,32 @@ def conclude(test: ContainedTest, outcome: Outcome, report: pytest.TestReport, s
 
         named = name_test(outcome, session.catalogue.values())
         add_to_text(report, [_entry(failure) for failure in named])
+        known = read_properties(report)
+        word = known.get("verdict") or ("error" if report.when == "setup" else "failed")
+        excuse(report, word, session, stable_id(test.item.nodeid, test.item.path), known.get("failure", ""))
     test.item.stash[CONCLUDED] = outcome, tuple(failure.id for failure in named)
+
+
+def excuse(
+    report: pytest.TestReport, word: str, session: Session, name: str, failure: str = "", component: str = ""
+) -> None:
+    """Let a failed report pass if the file of expectations has its word; it says so, and keeps what came out.
+
+    Args:
+        report: Of a test, or of a component's check.
+        word: Its verdict, ``broken`` for a component, or pytest's word.
+        session: The run.
+        name: The test's name in records.
+        failure: The failure that the test is about.
+        component: The component that the check is about.
+    """
+    entry = find_expected(session.expectations, session.here, word, name, failure, component)
+    if not report.failed or entry is None:
+        return
+    report.sections.append((f"{EXPECTED}: what came out", report.longreprtext))
+    report.outcome, report.longrepr = "passed", None
+    report.when = "call"  # a test of which only the set-up passed was interrupted
+    add_properties(report, expected=f"{entry.issue} ({entry.place})")
 
 
 def is_documented(test: ContainedTest, outcome: Outcome) -> bool:

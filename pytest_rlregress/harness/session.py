@@ -17,6 +17,7 @@ from pytest_rlregress.containment import CHANNEL, Limits
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.harness import OPENED, collection, settings, subjects
+from pytest_rlregress.records.expectations import Expectation, ExpectationError, Here, load
 from pytest_rlregress.util import ends
 from pytest_rlregress.util.text import clean_lines
 
@@ -24,6 +25,11 @@ T = TypeVar("T")
 _LONGEST = 4000  # characters of an error
 #: Without any of these there is no stack.
 _JUDGED = collection.SLOW_MODULES
+#: What packages that know no pytest raise of what they were given.
+_BAD_INPUT = (
+    *(catalogue.CatalogueError, hardware.HardwareError, stack.StackError),
+    *(subjects.SubjectError, ExpectationError),
+)
 _KEY: pytest.StashKey[Session] = pytest.StashKey()
 
 
@@ -117,6 +123,18 @@ class Session:
         )
 
     @cached_property
+    def expectations(self) -> tuple[Expectation, ...]:
+        """The entries of the file of expectations; none without one."""
+        default = self._config.rootpath / settings.EXPECTATIONS
+        path = self.settings.expect or (default if default.is_file() else None)
+        return usage(lambda: load(path, self.catalogue, self.profiles)) if path else ()
+
+    @cached_property
+    def here(self) -> Here:
+        """Where this run is, for the conditions of expectations."""
+        return Here.now(self.stack, self.profile_id)
+
+    @cached_property
     def stack(self) -> stack.Stack:
         """What is installed."""
         return stack.Stack.installed()
@@ -177,6 +195,7 @@ class Session:
             self._config.option.continue_on_collection_errors = True
         if self.is_child:
             return True
+        _ = self.expectations
         if not hasattr(self._config, "workerinput"):  # once a run, not in each of xdist's workers
             usage(lambda: subjects.check(self.settings, self.catalogue))
         self.inline = self.settings.inline or self._config.getoption("setupplan", False)  # a plan runs nothing
@@ -242,5 +261,5 @@ def usage(ask: Callable[[], T]) -> T:
     """Turn errors of packages that know no pytest into usage errors (exit 4)."""
     try:
         return ask()
-    except (catalogue.CatalogueError, hardware.HardwareError, stack.StackError, subjects.SubjectError) as error:
+    except _BAD_INPUT as error:
         raise pytest.UsageError(clean_lines(str(error))[:_LONGEST]) from None

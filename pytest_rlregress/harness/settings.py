@@ -19,6 +19,8 @@ from pytest_rlregress.util.surroundings import expand
 from pytest_rlregress.util.text import clean
 from pytest_rlregress.util.units import parse_memory, parse_seconds
 
+#: The file of expectations, where no other is named.
+EXPECTATIONS = "rlregress-expect.toml"
 GOLDENS = Path(__file__).parents[1] / "hardware_markers" / "goldens"
 _LONGEST_NAME = 200
 #: Makes a value out of a text and the folder that paths in it are relative to; a ``ValueError`` says what is allowed.
@@ -99,6 +101,13 @@ def _folder(text: str, base: Path) -> Path:
     if not text.strip():
         raise ValueError("a folder, which is made if it is not there")
     return base / expand(text.strip())
+
+
+def _file(text: str, base: Path) -> Path:
+    path = base / expand(text.strip())
+    if not (text.strip() and path.is_file()):
+        raise ValueError("a file that is there")
+    return path
 
 
 def _records(text: str, base: Path) -> Path | str:
@@ -222,6 +231,13 @@ class Settings:
         takes="",
     )
     goldens: Path = _option(_folder, GOLDENS, "Folder of the goldens (default: those of the package).")
+    expect: Path | None = _option(
+        _file,
+        None,
+        "Bad verdicts that are known and looked after: a run with no others is green, and one in which they are gone "
+        f"is red. Default: {EXPECTATIONS} in the root folder, if it is there.",
+        takes="FILE",
+    )
     scenarios: tuple[Path, ...] = _option(
         _folders, (), "Folders with scenarios of your own, one a line, run beside the shipped ones."
     )

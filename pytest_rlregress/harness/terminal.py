@@ -12,17 +12,18 @@ import pytest
 
 from pytest_rlregress import hardware
 from pytest_rlregress.failures import fidelity
-from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
+from pytest_rlregress.failures.verdicts import EXPECTED, Rank, Verdict, rank
 from pytest_rlregress.harness import run_context
 from pytest_rlregress.harness.collection import is_shipped
 from pytest_rlregress.harness.judging import decides, read_properties
 from pytest_rlregress.harness.results import RunResults
 from pytest_rlregress.records import answer
+from pytest_rlregress.records.expectations import find_obsolete
 from pytest_rlregress.records.measurements import Key
 from pytest_rlregress.records.reader import find_last, list_gone
 from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.stack import COMPONENTS
-from pytest_rlregress.util.text import markdown_table, quoted, wrapped
+from pytest_rlregress.util.text import markdown_table, plural, quoted, wrapped
 
 if TYPE_CHECKING:
     from pytest_rlregress.harness.session import Session
@@ -33,6 +34,7 @@ _CHECKED = {
     "failed": ("failed", "X", "BROKEN"),
     "skipped": ("skipped", "", ""),
 }
+_ENTRIES = 3  # of the expectations to delete, in the answer
 #: Where one of xdist's workers says how many tests marked long it leaves out.
 LEFT_OUT = "rlregress_left_out"
 _QUICK = (
@@ -46,6 +48,7 @@ class Terminal:
     def __init__(self, config: pytest.Config, run: Session, results: RunResults) -> None:
         self._config, self._run, self._results = config, run, results
         self._unwritten = ""
+        self._obsolete: list[str] = []
 
     def pytest_report_header(self) -> list[str]:
         """What is gone since the last recorded run; with ``--hw`` the machine, the profile of the run and the stack."""
@@ -70,6 +73,8 @@ class Terminal:
         """Show a verdict's word and letter in pytest's own categories, so that its counts hold."""
         found = read_properties(report)
         verdict = found.get("verdict")
+        if "expected" in found and decides(report) and report.passed:
+            return EXPECTED, "e", f"{EXPECTED} ({verdict or 'failed'})".upper()
         if "component" in found and decides(report):
             return _CHECKED[report.outcome]
         if verdict is None or report.when == "teardown":
@@ -86,18 +91,42 @@ class Terminal:
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
         """A hardware run in which no hardware test executed fails; so does one whose report cannot be written."""
         good = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        self._obsolete = self._find_obsolete_entries()
+        problems = []
+        if self._obsolete:
+            said = f"{plural(len(self._obsolete), 'expectation')} to delete"
+            problems.append(f"{said}: {'; '.join(self._obsolete[:_ENTRIES])}")
         if self._is_empty_hardware_run():
-            self._results.problem = (
+            problems.append(
                 f"--hw={self._run.profile.id} ran no hardware test, so nothing was proved about this hardware "
                 "(hardware tests carry the marker hw, or ask for a fixture that computes there)"
             )
-            if good:
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        self._results.problem = "; ".join(problems)
+        if problems and good:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         try:
             yield
         except OSError as error:  # a full disk must not cost the summary too
             self._unwritten = str(error)
             session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
+
+    def _find_obsolete_entries(self) -> list[str]:
+        """Find the expectations that this run shows to be obsolete, each as the lines to delete and why.
+
+        A run that did not come to its end, or that chose among the tests of a failure, shows no entry to be fulfilled.
+        """
+        if not self._run.expectations or self._config.option.collectonly:
+            return []
+        narrowing = run_context.describe_call(self._run, self._config).narrowing
+        whole = all(choice.startswith("--rl-failure") or Path(choice).is_dir() for choice in narrowing)
+        partial = self._results.stopped or not whole
+        every_test = not narrowing and not self._run.left_out
+        tests = () if partial else self._tests
+        found = find_obsolete(self._run.expectations, self._run.here, tests, every_test=every_test and not partial)
+        return [
+            f"{entry.place.partition(':')[0]}, lines {entry.lines[0]} to {entry.lines[1]} ({entry.about}): {why}"
+            for entry, why in found
+        ]
 
     def _is_empty_hardware_run(self) -> bool:
         """Return whether the run was to prove something about hardware and no hardware test executed."""
@@ -118,7 +147,9 @@ class Terminal:
             write(self._whose_tests(self._run.passed_over))
         judged = self.is_about_the_stack()
         sections = self._verbose() if self._config.get_verbosity() > 0 else answer.details(self._tests)
-        sections = (sections if judged else {}) | {"since the last record": self.since_last()}
+        to_delete = [part for line in self._obsolete for part in wrapped(f"- {line}", rest="  ")]
+        more = {"expectations to delete": to_delete, "since the last record": self.since_last()}
+        sections = (sections if judged else {}) | more
         for title, lines in sections.items():
             if lines:
                 terminalreporter.write_sep("=", title)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from pytest_rlregress.failures.causes import BadTest, SharedCause, find_shared
-from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
-from pytest_rlregress.records.record_types import Record, RecordedTest, State, Summary
+from pytest_rlregress.failures.verdicts import EXPECTED, Rank, Verdict, rank
+from pytest_rlregress.records.record_types import Record, RecordedTest, State, Summary, find_area
 from pytest_rlregress.util.text import clean, code_span, markdown_table, plural, quoted, wrapped
 
 _ORDER = ["broken", *Verdict]
@@ -89,7 +89,7 @@ def find(tests: Collection[RecordedTest]) -> list[RunFinding]:
             continue
         extra = test.extra
         noted = extra.note and extra.verdict in (Verdict.ABSENT, Verdict.REPRODUCED)
-        if test.status == "failed" or noted:
+        if test.status == "failed" or (noted and not extra.expected):
             word = "broken" if extra.component else test.word
             groups.setdefault((word, extra.failure or extra.component or test.name, extra.side), []).append(test)
     found = [
@@ -141,7 +141,7 @@ def summarise(
     else:
         word = "OK" if any(test.status == "passed" for test in tests) else "NOTHING TRIED"
     first = f"{word} on {profile or 'unknown hardware'}: {'; '.join(parts)}."
-    return [first, *filter(None, (_absent(tests, chosen), _not_tried(tests)))]
+    return [first, *filter(None, (_expected(tests), _absent(tests, chosen), _not_tried(tests)))]
 
 
 def _failed(findings: Iterable[RunFinding]) -> list[str]:
@@ -192,6 +192,25 @@ def _passed(tests: Iterable[RecordedTest]) -> list[str]:
     parts = [f"{happen} of {plural(len(told), 'failure')} {verb} here"] if told else []
     parts += [f"{plural(held, 'guard')} held"] if held else []
     return parts + ([f"{plural(passed, 'other test') if parts else plural(passed, 'test')} passed"] if passed else [])
+
+
+def _expected(tests: Iterable[RecordedTest]) -> str:
+    """Count the tests whose bad verdict the file of expectations has, by the entry's issue."""
+    by_entry: dict[str, Counter[str]] = {}
+    for test in tests:
+        extra = test.extra
+        if test.word == EXPECTED:
+            about = f"{extra.failure or extra.component or test.name} {'broken' if extra.component else extra.verdict}"
+            by_entry.setdefault(extra.expected, Counter())[about.strip()] += 1
+    if not by_entry:
+        return ""
+    told = [f"{_list_counted(counts)}: {clean(entry)}" for entry, counts in by_entry.items()]
+    total = sum(counts.total() for counts in by_entry.values())
+    return f"Known and looked after, {plural(total, 'test')}: {'; '.join(told)}."
+
+
+def _list_counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{about} ({count})" for about, count in counts.items())
 
 
 def _absent(tests: Iterable[RecordedTest], chosen: bool) -> str:
@@ -289,10 +308,7 @@ def _by_area(tests: Iterable[RecordedTest]) -> list[str]:
     """Count tests by area and by word: a failure's area is the folder that its own is in."""
     areas: dict[str, Counter[str]] = {}
     for test in tests:
-        folders = test.name.partition("::")[0].split("/")
-        if (own := test.extra.failure.replace("-", "_")) in folders[1:]:
-            folders = folders[folders.index(own, 1) - 1 :]
-        areas.setdefault(folders[0], Counter())[test.word] += 1
+        areas.setdefault(find_area(test.name, test.extra.failure), Counter())[test.word] += 1
     if not areas:
         return []
     seen = {word for counts in areas.values() for word in counts}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 
-from pytest_rlregress.failures.verdicts import Rank, Verdict
+from pytest_rlregress.failures.verdicts import EXPECTED, Rank, Verdict
 from pytest_rlregress.records.history import Point, RecordedRun, by_night
 
 _NIGHTS = 90  # that a flaky test's rate is taken over
@@ -147,7 +147,8 @@ def classify(
     others = said[: said.index(group[0])]
     previous = next((one for one in chain(reversed(others), reversed(earlier)) if one.says_something), None)
     if not _is_bad(now):
-        kind = Kind.REPAIRED if previous is not None and _is_bad(previous) else Kind.STEADY
+        repaired = previous is not None and _is_bad(previous) and now.word != EXPECTED
+        kind = Kind.REPAIRED if repaired else Kind.STEADY
         return Change(kind, test, previous, now)
     better, bad = _since_better(chain(reversed(said), reversed(earlier)), now.rank)
     if better is not None:

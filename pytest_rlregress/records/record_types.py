@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
-from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
+from pytest_rlregress.failures.verdicts import EXPECTED, Outcome, Rank, Verdict, rank
 
 #: Version of what is under ``extra``. Keys of format 2 that nothing decides by are passed over.
 FORMAT = 3
@@ -52,6 +52,7 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     golden: dict[str, Any] = {}
     outcome: Outcome | None = None
     named: str = ""  # with commas
+    expected: str = ""  # of a bad verdict that the file of expectations has: the issue, and the entry's place
 
 
 class RecordedTest(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -70,11 +71,13 @@ class RecordedTest(msgspec.Struct, rename="camel", omit_defaults=True):
 
     @property
     def word(self) -> str:
-        """The result: the verdict, or pytest's word.
+        """The result: the verdict, or pytest's word; ``expected`` for a bad one that the file of expectations has.
 
         That is pytest's where there is no verdict, where one that does not fail the run was followed by an error in
         teardown, and where a guard was unavailable though the run was promised it.
         """
+        if self.extra.expected and self.status != "failed":
+            return EXPECTED
         verdict, status = self.extra.verdict, self.raw_status
         if not verdict or (status == "error" and rank(verdict) is not Rank.FAILING):
             return status
@@ -206,6 +209,14 @@ class Record(msgspec.Struct, rename="camel"):
     timestamp: str
     generated_by: str
     results: Results
+
+
+def find_area(name: str, failure: str) -> str:
+    """Return the area of a test: the folder that its failure's is in, else the first one of its name."""
+    folders = name.partition("::")[0].split("/")
+    if failure and (own := failure.replace("-", "_")) in folders[1:]:
+        return folders[folders.index(own, 1) - 1]
+    return folders[0]
 
 
 def begun(start: int, extra: RunExtra) -> Record:

@@ -97,7 +97,9 @@ def _observe(test: RecordedTest, outcome: Outcome) -> Observation:
         verdict = "failed"
     text = "" if rank(verdict) is Rank.GOOD else test.trace
     named = tuple(filter(None, extra.named.split(",")))
-    return Observation(test.name, outcome, verdict, text, extra.failure, extra.side, named, extra.untried)
+    return Observation(
+        test.name, outcome, verdict, text, extra.failure, extra.side, named, extra.untried, extra.expected
+    )
 
 
 def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Callable[[str], None]) -> TrialRun:

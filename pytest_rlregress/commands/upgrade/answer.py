@@ -100,6 +100,7 @@ _MEANS = {
     Effect.BROKEN: "not safe: what it needs does not work",
     Effect.WORSE: "not safe: worse",
     Effect.UNTRIED: "worse, or the test doesn't fit",
+    Effect.EXPECTED: "worse, as expected",
     Effect.BAD_BEFORE: "bad here already",
     Effect.LOST: "can no longer be driven",
     Effect.BETTER: "repaired",
@@ -137,6 +138,9 @@ def _list_sentences(answer: UpgradeAnswer) -> Iterator[str]:
     if answer.back and not (worse and answer.safe_set):
         moves = f": {join_names(answer.instead)}" if answer.instead else " nothing moves: stay as it is here"
         yield f"With --stepwise, {_describe_set(answer)}." if answer.safe_set else f"Without a step back{moves}."
+    expected = _names(answer.changes, Effect.EXPECTED)
+    if expected:
+        yield f"Worse, as the file of expectations says, and not counted: {join_names(expected)}."
     lost = _names(answer.changes, Effect.LOST)
     if lost:
         yield f"Coverage is lost, as tests can no longer be driven: {join_names(lost)}."

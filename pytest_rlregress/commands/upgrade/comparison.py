@@ -23,6 +23,7 @@ class Effect(StrEnum):
     BROKEN = "broken"  # a component that the test needs does not work there
     WORSE = "worse"
     UNTRIED = "untried"  # worse, and the failure was not tried with the releases there
+    EXPECTED = "expected"  # worse, as the file of expectations says
     BAD_BEFORE = "bad before"
     LOST = "lost"  # it says nothing about the stack any more
     BETTER = "better"
@@ -115,14 +116,16 @@ def list_gone(effects: Iterable[VerdictChange]) -> tuple[str, ...]:
 def _compare(known: Observation, before: Observation | None, after: Observation | None) -> VerdictChange:
     was, is_ = (one.verdict if one is not None else _NOT_SEEN for one in (before, after))
     effect = _classify(was, is_)
-    if effect is Effect.WORSE and after is not None and after.untried:
-        effect = Effect.UNTRIED
+    if effect is Effect.WORSE and after is not None and (after.expected or after.untried):
+        effect = Effect.EXPECTED if after.expected else Effect.UNTRIED
     found = VerdictChange(known.failure or known.test, known.side or "", was, is_, effect, is_)
     if after is None or effect is Effect.SAME:
         return found
     reason = on_one_line(after.outcome.message) if rank(is_) is Rank.NOTHING else describe(after)
     if effect is Effect.UNTRIED:
         reason = f"{after.untried}: {reason}"
+    elif effect is Effect.EXPECTED:
+        reason = f"{after.expected}: {reason}"
     shown = effect.forbids or effect is Effect.UNTRIED
     if not shown:
         return replace(found, reason=reason)

@@ -97,7 +97,7 @@ def test_error_lists_who_uses_the_memory(limited, score):
         said = read_error(score)
     if said is None:
         return
-    users = {int(pid): float(share) for pid, share in re.findall(r"^(\d+)\t([\d.]+)\t", said, re.MULTILINE)}
+    users = {int(pid): float(share) for pid, share in re.findall(r"(?:^|, )(\d+)\t([\d.]+)\t", said, re.MULTILINE)}
     smallest = min(users.values(), default=0.0)
     own = psutil.Process().memory_full_info().uss / 1e9
     assert len(users) > 1, said

@@ -62,9 +62,10 @@ class TwoNodes:
     def crash(self, whose):
         """Run verl's main while a raylet dies, of SIGSEGV, or the driver's with its agent; return Ray's error, or None.
 
-        What died once stays dead: its error is kept.
+        What died once stays dead: what came of it is kept.
         """
         if whose not in self.errors:
+            self.errors[whose] = None
             node = self.cluster.nodes[whose == "runner"]
             (self.folder / whose).unlink(missing_ok=True)
             ended = threading.Event()
@@ -77,7 +78,7 @@ class TwoNodes:
             finally:
                 ended.set()
                 killer.join()
-        return self.errors.get(whose)
+        return self.errors[whose]
 
     def _kill(self, whose, node, ended):
         runner = self.folder / whose

@@ -1,0 +1,1 @@
+"""``rlregress expect``: write the bad verdicts of a record down as expected."""
