@@ -17,6 +17,7 @@ from pathlib import Path
 
 from building import CHECKOUT, Unbuildable, uv
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 LOCKS = CHECKOUT / "requirements" / "stacks"
 PYTHON = "3.11"
@@ -156,7 +157,7 @@ def draw(seed: str) -> LockRequest:
     day = _FIRST_DAY + datetime.timedelta(randomness.randint(0, (_LAST_DAY - _FIRST_DAY).days))
     pins = tuple(_draw_release(name, day, randomness) for name in _DRAWN_PACKAGES)
     torch = _find_required_torch(pins[0])
-    builds = _CPU_TORCH if f"{torch}+cpu" in _CPU_TORCH else (torch,)
+    builds = _CPU_TORCH if f"{torch}+cpu" in _CPU_TORCH else (torch, _find_torchvision(torch))
     about = f"Drawn by the seed {seed}, of {day}: each package as it was on a day of the 15 months before."
     return LockRequest(f"drawn-{seed}", about, None, (*_STACK, *pins), (*builds, *pins, _NUMPY))
 
@@ -184,6 +185,12 @@ def _find_required_torch(vllm: str) -> str:
     requirements = [Requirement(text) for text in found["metadata"]["requires_dist"]]
     here = (wanted for wanted in requirements if wanted.name == "torch" and not _is_elsewhere(wanted))
     return next(f"torch{wanted.specifier}" for wanted in here).partition("+")[0]
+
+
+def _find_torchvision(torch: str) -> str:
+    """Return the pin of the torchvision that is built for a torch: 0.25 for torch 2.10, the same number apart since."""
+    release = Version(torch.partition("==")[2])
+    return f"torchvision==0.{release.minor + 15}.{release.micro}"
 
 
 def _is_elsewhere(wanted: Requirement) -> bool:

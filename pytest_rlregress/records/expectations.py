@@ -170,7 +170,7 @@ def _why_fulfilled(selected: Collection[RecordedTest]) -> str:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    # Names have brackets, which are no set of characters here.
+    # The brackets of a parametrized test are themselves here, not a set of characters.
     return fnmatchcase(name, pattern.replace("[", "[[]"))
 
 

@@ -105,7 +105,7 @@ def _name_tests(proposal: Proposal, names: Sequence[str], said: Iterable[Recorde
 
 
 def is_bad(test: RecordedTest) -> bool:
-    """Return whether a test failed its run, by its own act: what fails in teardown is no verdict of it."""
+    """Return whether a test failed its run, by its own act: what fails in teardown says nothing of that."""
     return test.status == "failed" and not is_teardown(test)
 
 

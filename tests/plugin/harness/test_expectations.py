@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -104,13 +105,13 @@ def test_mended_is_red_with_the_lines_to_delete(night, pytester):
 
 @pytest.mark.parametrize(
     ("until", "said"),
-    [("2020-01-01", "until 2020-01-01 only"), ('{ pytest = "1" }', "until pytest 1 only, and pytest")],
+    [("2020-01-01", "until 2020-01-01 only"), ('{ pytest = "1" }', "until pytest 1 only, and")],
     ids=["day", "release"],
 )
 def test_entry_that_is_over_is_red(night, until, said):
     result = night(KNOWN.replace("because =", f"until = {until}\nbecause =", 1))
     assert result.ret == 1
-    assert said in "".join(result.outlines)
+    assert said in " ".join(" ".join(result.outlines).split())
 
 
 @pytest.mark.parametrize("condition", ['stack = { numpy = "<1" }', 'hardware = "h100"', 'system = "windows"'])
@@ -144,13 +145,22 @@ def test_record_is_written_down_and_read_again(night, pytester):
     assert night("").ret == 1
     [record] = (pytester.path / "records").glob("*.json")
     (pytester.path / FILE).unlink()
-    command = ["expect", str(record), "--because", "known", "--issue", "https://example.org/1", "--write"]
-    written = pytester.run("rlregress", *command)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest_rlregress.cli",
+        "expect",
+        str(record),
+        "--because",
+        "known",
+        "--issue",
+        "https://example.org/1",
+        "--write",
+    ]
+    written = pytester.run(*command)
     assert written.ret == 0, written.outlines
     text = (pytester.path / FILE).read_text()
-    assert pytester.run("rlregress", *command).outlines == [
-        "Nothing new to expect: no test failed that isn't expected."
-    ]
+    assert pytester.run(*command).outlines == ["Nothing new to expect: no test failed that isn't expected."]
     assert night(text).ret == 0
     (pytester.path / "mended").touch()
     assert night(text).ret == 1
