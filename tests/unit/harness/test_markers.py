@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.harness.collection import StackFixture
 from pytest_rlregress.harness.items import describe
+from pytest_rlregress.harness.needs import Needs, read_needs
 from pytest_rlregress.harness.session import Session
 
 mark = pytest.mark
@@ -78,3 +80,8 @@ def test_without_our_markers_is_not_contained(described):
 
 def test_an_interface_needs_its_component(described):
     assert described(mark.needs("tensordict.utils:a(b)", "ray")).components == ("tensordict", "ray")
+
+
+def test_a_fixture_may_need_an_interface(request):
+    fixture = StackFixture(("tensordict.utils:a",), starts="vllm-engine")
+    assert read_needs(request.node, [fixture]) == Needs(("tensordict", "vllm-engine"), ("tensordict.utils:a",))
