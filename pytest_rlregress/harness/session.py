@@ -138,7 +138,8 @@ class Session:
         """Say which interfaces the installed releases don't have; "" if none, or in a child, which runs all it gets."""
         if self.is_child:
             return ""
-        return "; ".join(filter(None, map(self._interfaces.find_missing, interfaces)))
+        found = dict.fromkeys(map(self._interfaces.find_missing, interfaces))  # of one module that is gone, once
+        return "; ".join(filter(None, found))
 
     def find_checked_failure(self, path: Path) -> Failure | None:
         """Return the failure whose remedy is checked in a file of this name; None for other files."""

@@ -156,7 +156,7 @@ MASKED = pytest.mark.needs("wandb.old:score(prompt, mask)")
 @pytest.mark.parametrize("way", ["plain", pytest.param("new", marks=MASKED)])
 def test_way(way): Path(way).touch()
 
-@pytest.mark.needs("wandb.old:grade")
+@pytest.mark.needs("wandb.old:grade", "wandb.new:score", "wandb.new:grade")
 def test_gone(): Path("gone").touch()
 """
 
@@ -174,7 +174,7 @@ def test_an_interface_that_the_release_lacks_is_unavailable(pytester, run, short
     result.stdout.fnmatch_lines_random(
         [
             "*needs wandb.old.score(mask=…), which wandb 0.7.1 doesn't have",
-            "*needs wandb.old.grade, which wandb 0.7.1 doesn't have",
+            "*needs wandb.old.grade, which wandb 0.7.1 doesn't have; needs wandb.new, which wandb 0.7.1 doesn't have",
         ]
     )
     assert [(pytester.path / name).exists() for name in ("there", "plain", "new", "gone")] == [True, True, False, False]
