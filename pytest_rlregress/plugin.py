@@ -25,8 +25,8 @@ MARKERS = (
     "judges what comes out. fidelity: 'real', 'stand-in' or 'injected', and expected: 'reproduced' or 'absent', where "
     "the test differs from its failure's entry.",
     "guards(id, fidelity=None): the same act with the remedy; must pass.",
-    "needs(*components): components of the stack a test needs (torch, vllm, ray, …) or parts of them (vllm-engine); "
-    "missing ones make it unavailable, broken ones block it.",
+    "needs(*components): components of the stack a test needs (torch, vllm, ray, …), parts of them (vllm-engine) or "
+    "interfaces ('vllm:LLM(seed)'); missing ones make it unavailable, broken ones block it.",
     "hw(*profiles, capability=None, memory=None, count=None): a hardware test, run only where the profile of the run "
     'fits: hw(capability=">=9.0", memory=">=70GiB", count=2), or hw("h20") where no other model will do.',
     "isolated(group=None, timeout=None, memory=None, stall=None, env=None, fresh=False): run in a process of its own, "

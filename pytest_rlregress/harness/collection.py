@@ -50,7 +50,7 @@ class StackFixture:
     """What asking for a fixture of the stack means for a test.
 
     Attributes:
-        needs: Components of the stack, or parts of them, as the marker ``needs`` takes them.
+        needs: Components of the stack, parts of them or interfaces, as the marker ``needs`` takes them.
         starts: The part of a component that the fixture itself starts: its check leaves it running for the tests that
             ask for the fixture. A test needs it, too.
         hardware: Whether it computes on the GPUs of the run, where there are any. A file on a disk does not.

@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pytest
 
-from pytest_rlregress import hardware, stack
+from pytest_rlregress import stack
 from pytest_rlregress.containment import ChildGroup, Limits
 from pytest_rlregress.failures import fidelity
 from pytest_rlregress.failures.catalogue import Catalogue, Failure, area_of
 from pytest_rlregress.failures.verdicts import Verdict
 from pytest_rlregress.harness.collection import StackFixture, asked_by, is_contained
+from pytest_rlregress.harness.needs import find_reason, read_needs
 from pytest_rlregress.harness.session import Session, usage
 from pytest_rlregress.util.units import parse_memory, parse_seconds
 
@@ -132,9 +132,9 @@ def describe(item: pytest.Item, session: Session) -> ContainedTest | None:
     fixtures = asked_by(item)
     side = usage(lambda: _side_of(item, session.catalogue))
     act = side.failure.components if side and side.name == "reproduces" else ()
-    named = [*_needed_by(item), *(name for fixture in fixtures.values() for name in fixture.components)]
-    whole = [stack.PARTS[name] for name in named if name in stack.PARTS]
-    components = tuple(dict.fromkeys([*act, *whole, *named]))
+    needs = read_needs(item, fixtures.values())
+    whole = [stack.PARTS[name] for name in needs.components if name in stack.PARTS]
+    components = tuple(dict.fromkeys([*act, *whole, *needs.components]))
     computes = any(fixture.hardware for fixture in fixtures.values())
     counts = [marker.kwargs.get("count") or 1 for marker in item.iter_markers("hw")]
     return ContainedTest(
@@ -146,7 +146,7 @@ def describe(item: pytest.Item, session: Session) -> ContainedTest | None:
         components,
         may_touch=tuple(dict.fromkeys([*(side.failure.components if side else ()), *components])),
         gpus=max(counts, default=int(computes)),
-        unavailable=_why_unavailable(item, components, session),
+        unavailable=find_reason(item, components, needs.interfaces, session),
         on_hardware=bool(counts) or (computes and session.profile_id not in (None, "cpu")),
     )
 
@@ -219,30 +219,6 @@ def _expects_exception(item: pytest.Item) -> bool:
     function: Any = inspect.unwrap(item.function)
     names = function.__code__.co_names if inspect.isfunction(function) else ()
     return "raises" in names and ("pytest" in names or function.__globals__.get("raises") is pytest.raises)
-
-
-def _needed_by(item: pytest.Item) -> list[str]:
-    """Return the components, parts of them and systems that the markers ``needs`` of a test name.
-
-    Raises:
-        UsageError: One names none.
-    """
-    for marker in item.iter_markers("needs"):
-        if not marker.args or marker.kwargs:
-            raise pytest.UsageError(
-                f"{item.nodeid}: needs() takes at least one component: {', '.join(stack.COMPONENTS)}; a part of one: "
-                f"{', '.join(stack.PARTS)}; or a system: {', '.join(stack.SYSTEMS)}."
-            )
-    return [name for marker in item.iter_markers("needs") for name in marker.args]
-
-
-def _why_unavailable(item: pytest.Item, components: tuple[str, ...], session: Session) -> str:
-    known = session.profiles
-    for marker in item.iter_markers("hw"):
-        asked = partial(hardware.unmet, marker.args, marker.kwargs, session.profile, session.machine, known=known)
-        if reason := usage(asked):
-            return f"needs {reason}"
-    return session.missing(components)
 
 
 def choose(items: list[pytest.Item], session: Session) -> list[pytest.Item]:

@@ -18,6 +18,7 @@ from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.harness import OPENED, collection, settings, subjects
 from pytest_rlregress.records.expectations import Expectation, ExpectationError, Here, load
+from pytest_rlregress.stack.interfaces import InterfaceReader
 from pytest_rlregress.util import ends
 from pytest_rlregress.util.text import clean_lines
 
@@ -56,6 +57,7 @@ class Session:
         self.left_out = 0
         self.passed_over: list[str] | None = None
         self._missing: dict[tuple[str, ...], str] = {}
+        self._interfaces = InterfaceReader()
         self._said: set[str] = set()
 
     # -- what the run is about -------------------------------------------------------------------------------------
@@ -149,6 +151,13 @@ class Session:
                 reasons = {"vllm": f"vllm for a CPU is not installed: {found}"} if build else {}
             self._missing[components] = "; ".join(reasons.values())
         return self._missing[components]
+
+    def find_lacking(self, interfaces: tuple[str, ...]) -> str:
+        """Say which interfaces the installed releases don't have; "" if none, or in a child, which runs all it gets."""
+        if self.is_child:
+            return ""
+        found = dict.fromkeys(map(self._interfaces.find_missing, interfaces))  # of one module that is gone, once
+        return "; ".join(filter(None, found))
 
     def find_checked_failure(self, path: Path) -> Failure | None:
         """Return the failure whose remedy is checked in a file of this name; None for other files."""

@@ -196,7 +196,10 @@ def missing(components: Iterable[str]) -> dict[str, str]:
             continue
         if name not in COMPONENTS:
             allowed = ", ".join([*COMPONENTS, *PARTS, *SYSTEMS])
-            raise StackError(f"{name!r} isn't a component of the stack or a system. Allowed: {allowed}.")
+            raise StackError(
+                f"{name!r} isn't a component of the stack or a system. Allowed: {allowed}; or an interface, such as "
+                "'vllm:LLM(seed)'."
+            )
         about = COMPONENTS[name]
         try:
             spec = importlib.util.find_spec(about.module)

@@ -36,11 +36,6 @@ def trainer(
         str(folder), use_cpu=True, bf16=False, report_to="none", per_device_train_batch_size=group,
         num_generations=group, max_completion_length=max_completion_length, mask_truncated_completions=True,
     )  # fmt: skip
-    missing = sorted(others.keys() - inspect.signature(GRPOTrainer).parameters)
-    if missing:
-        raise InterfaceMissing(
-            f"gives GRPOTrainer {', '.join(missing)}, which trl {versions().get('trl')} doesn't have"
-        )
     return GRPOTrainer(
         str(directory),
         reward_funcs=reward,

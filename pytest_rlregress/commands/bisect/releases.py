@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from pytest_rlregress.commands.bisect import follow
 from pytest_rlregress.commands.bisect.answer import Answer, ChangedSet, Culprit, Untested
+from pytest_rlregress.commands.bisect.changes import list_changes
 from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates
 from pytest_rlregress.environments import HARNESS, RequestError
 from pytest_rlregress.environments.environment import Environment
@@ -43,6 +44,8 @@ def bisect_releases(context: TrialContext) -> Answer:
 
     def find(followed: FollowedTest) -> Found:
         culprit = find_first_bad_release(context, among, followed)
+        context.progress.set_activity("reading what moved in the release")
+        culprit = replace(culprit, changes=list_changes(culprit, options.cache_dir, options.no_network))
         return Found((culprit,), build_command(context, good=culprit.last_good.label, bad=culprit.first_bad.label))
 
     key = {"package": package, "good": good.label, "bad": bad.label, "held": held.lock.digest}

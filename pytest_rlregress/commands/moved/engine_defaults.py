@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pytest_rlregress.commands.moved.fields import find_class, find_fields
-from pytest_rlregress.commands.moved.findings import UNKNOWN, Finding, Kind, Snapshot, find_moved
+from pytest_rlregress.commands.moved.fields import find_class
+from pytest_rlregress.commands.moved.findings import Finding, Kind, Snapshot, find_moved
 from pytest_rlregress.commands.moved.reading import Reader
 from pytest_rlregress.commands.moved.wheels import Release
+from pytest_rlregress.stack.class_sources import UNKNOWN, find_fields
 
 _MADE = re.compile(r"\b(?:Async)?(?:EngineArgs|LLM)\b|SamplingParams")
 _OTHER_PLATFORMS = re.compile(r"rocm|xpu|tpu|npu|hpu|amd|aiter|neuron|_cpu_|cpu_", re.IGNORECASE)

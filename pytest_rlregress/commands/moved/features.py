@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pytest_rlregress.commands.moved.findings import UNKNOWN, Finding
+from pytest_rlregress.commands.moved.findings import Finding
+from pytest_rlregress.stack.class_sources import UNKNOWN
 
 _MEANING = re.compile(
     r"loss|adv|beta|epsilon|clip|kl|temperature|top_[pk]|min_p|reward|scale|mask|import|correct|cap\b|lr|learning|"

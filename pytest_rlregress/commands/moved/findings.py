@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-#: A value that isn't known here.
-UNKNOWN = "???"
+from pytest_rlregress.stack.class_sources import UNKNOWN
+
 #: A value that has no default: a run that doesn't set it ends with an error.
 REQUIRED = "(must be set)"
 _MISSING = object()

@@ -10,12 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from pytest_rlregress.commands.moved import features
-from pytest_rlregress.commands.moved.fields import (
-    find_class,
-    find_defaults,
-    find_fields,
-    find_refused_values,
-)
+from pytest_rlregress.commands.moved.fields import find_class, find_defaults, find_refused_values
 from pytest_rlregress.commands.moved.findings import (
     Finding,
     Snapshot,
@@ -28,6 +23,7 @@ from pytest_rlregress.commands.moved.reading import Answer, Reader
 from pytest_rlregress.commands.moved.renames import find_message
 from pytest_rlregress.commands.moved.wheels import ARGUMENTS, TRAINER, Release
 from pytest_rlregress.commands.preflight.config import PlannedRun
+from pytest_rlregress.stack.class_sources import find_fields
 
 #: The methods that are looked at where no command says which.
 METHODS = ("sft", "dpo", "grpo", "rloo", "reward")

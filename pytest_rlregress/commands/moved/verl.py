@@ -12,9 +12,8 @@ from packaging.version import Version
 
 from pytest_rlregress.commands.moved import features
 from pytest_rlregress.commands.moved.composition import MAIN, make_job, take_snapshots
-from pytest_rlregress.commands.moved.fields import ClassSource, find_class, find_fields, find_refused_values
+from pytest_rlregress.commands.moved.fields import find_class, find_refused_values
 from pytest_rlregress.commands.moved.findings import (
-    UNKNOWN,
     Finding,
     Kind,
     Snapshot,
@@ -28,6 +27,7 @@ from pytest_rlregress.commands.moved.renames import find_message, find_same_name
 from pytest_rlregress.commands.moved.wheels import TRAINER, Release
 from pytest_rlregress.commands.preflight.config import PlannedRun
 from pytest_rlregress.commands.preflight.stops import match_values
+from pytest_rlregress.stack.class_sources import UNKNOWN, ClassSource, find_fields
 
 
 def read_verl(run: PlannedRun, ends: tuple[str, str], reader: Reader) -> Answer:

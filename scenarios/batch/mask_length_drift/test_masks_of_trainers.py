@@ -93,7 +93,7 @@ def reward(completions, **columns):
     return [float(number) for number, _ in enumerate(completions)]
 
 
-@pytest.mark.needs("trl-trainer", "datasets")
+@pytest.mark.needs("trl-trainer", "datasets", "trl.trainer.grpo_trainer:GRPOTrainer(tools)")
 @pytest.mark.reproduces("mask-length-drift", expected="absent")
 def test_trl_tool_call(tiny_qwen, tmp_path):
     """A call that the policy spelt letter by letter is fewer tokens if it is rendered again."""
@@ -125,7 +125,7 @@ def test_trl_tool_call(tiny_qwen, tmp_path):
         check_trained("TRL's GRPOTrainer", ids, mask, [*sampled[0], *sampled[1]])
 
 
-@pytest.mark.needs("trl-trainer", "datasets")
+@pytest.mark.needs("trl-trainer", "datasets", "trl.trainer.grpo_trainer:GRPOTrainer(rollout_func)")
 @pytest.mark.guards("mask-length-drift")
 @pytest.mark.parametrize("template", LAYOUTS)
 def test_rollout_in_trl(tiny_qwen, subject, template, tmp_path):

@@ -10,9 +10,10 @@ from pytest_rlregress.scenarios.launch.vllm_server_unreachable.front_door import
     nobody,
     refuse_past,
 )
-from pytest_rlregress.stack import InterfaceMissing, versions
 
 pytestmark = pytest.mark.needs("trl-trainer", "vllm-engine")
+#: Newer clients ask for the server's configuration.
+SERVER_INFO = pytest.mark.needs("trl.generation.vllm_client:VLLMClient.get_server_info")
 LIMIT = 1  # seconds, of vllm_server_timeout; the client asks every two
 PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
 
@@ -34,14 +35,6 @@ def connect(monkeypatch):
         return VLLMClient(base_url=address, connection_timeout=limit)
 
     return connect
-
-
-def ask_server_info(client):
-    """Return the method by which newer clients ask for the server's configuration."""
-    if not hasattr(client, "get_server_info"):
-        trl = versions()["trl"]
-        raise InterfaceMissing(f"needs VLLMClient.get_server_info, which trl {trl} doesn't have")
-    return client.get_server_info
 
 
 @pytest.mark.reproduces("vllm-server-unreachable")
@@ -78,22 +71,23 @@ def test_no_proxy_names_the_host(connect, vllm_server):
     assert proxy.asked == []
 
 
+@SERVER_INFO
 @pytest.mark.guards("vllm-server-unreachable")
 def test_server_with_its_endpoints(connect, vllm_server):
     """The fixture's server has ``VLLM_SERVER_DEV_MODE=1`` and no --weight-transfer-config."""
     client = connect(vllm_server.base_url)
-    info = ask_server_info(client)
     with act():
         answer = client.generate([[100] * 8], n=2, max_tokens=4)
         assert [len(ids) for ids in answer["completion_ids"]] == [4, 4]
-        assert info()["model_config"]["max_model_len"] == 4096
+        assert client.get_server_info()["model_config"]["max_model_len"] == 4096
         with pytest.raises(RuntimeError, match="--weight-transfer-config"):
             client.init_communicator(device="cpu")
 
 
+@SERVER_INFO
 @pytest.mark.guards("vllm-server-unreachable", fidelity="injected")
 def test_missing_endpoints_are_named(connect):
     with answering([200, 200, 404]) as door:  # for /health, /v1/models and /server_info
-        info = ask_server_info(connect(door.address))
+        client = connect(door.address)
         with act(), pytest.raises(RuntimeError, match="VLLM_SERVER_DEV_MODE=1"):
-            info()
+            client.get_server_info()

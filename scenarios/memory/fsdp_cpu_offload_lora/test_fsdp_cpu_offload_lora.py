@@ -14,11 +14,11 @@ from pytest_rlregress.scenarios.memory.fsdp_cpu_offload_lora.offloaded import (
     take_step,
     verl_engine,
 )
-from pytest_rlregress.stack import InterfaceMissing, versions
 from pytest_rlregress.stack.lazy import torch
 
 pytestmark = pytest.mark.isolated
 CPU = pytest.mark.hw("cpu")
+ENGINE = pytest.mark.needs("verl.plugin:platform", "verl.workers.engine.fsdp:transformer_impl")
 GPU = pytest.mark.hw(capability=">=8.0")
 # LoRA has no part in it.
 LORA = pytest.mark.parametrize("lora", [True, False], ids=["lora", "all-weights"])
@@ -64,13 +64,9 @@ def verl_of_one_rank(tiny_qwen, monkeypatch):
     for name, value in {**verl_on_cpu.ENVIRONMENT, **modules, **rank}.items():
         monkeypatch.setenv(name, value)
     verl_on_cpu.check_padding()
-    try:
-        import_module(verl_on_cpu.MODULES[0])
-        from verl.workers.engine.fsdp import transformer_impl
-    except ImportError as error:
-        raise InterfaceMissing(
-            f"needs verl.workers.engine.fsdp, which verl {versions()['verl']} doesn't have"
-        ) from error
+    import_module(verl_on_cpu.MODULES[0])
+    from verl.workers.engine.fsdp import transformer_impl
+
     monkeypatch.setattr(transformer_impl, "load_fsdp_model_to_gpu", put_on_the_device)
     with one_rank("cpu"):
         yield lambda lora: verl_engine(tiny_qwen, lora)
@@ -78,7 +74,7 @@ def verl_of_one_rank(tiny_qwen, monkeypatch):
 
 @CPU
 @pytest.mark.reproduces("fsdp-cpu-offload-lora", fidelity="stand-in", expected="absent")
-@pytest.mark.needs("verl")
+@ENGINE
 @pytest.mark.parametrize("use", ["save", "sync"])
 @LORA
 def test_verl_engine(verl_of_one_rank, tmp_path, use, lora):
@@ -140,7 +136,7 @@ def test_offloaded_model_left_on_the_cpu_beside_a_gpu(tiny_qwen, lora):
 
 @CPU
 @pytest.mark.guards("fsdp-cpu-offload-lora", fidelity="stand-in")
-@pytest.mark.needs("verl")
+@ENGINE
 def test_verl_engine_sends_its_weights(verl_of_one_rank, tiny_qwen):
     engine = verl_of_one_rank(lora=False)
     with act():

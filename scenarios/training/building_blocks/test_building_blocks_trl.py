@@ -10,6 +10,7 @@ from pytest_rlregress.scenarios.training.building_blocks.blocks import CLOSE, ch
 from pytest_rlregress.scenarios.training.building_blocks.trl_blocks import bias_correction, corrected_trl, grpo
 
 pytestmark = pytest.mark.guards("building-blocks")
+CORRECTED_KL = pytest.mark.needs("trl.trainer.grpo_config:GRPOConfig(use_bias_correction_kl)")
 
 
 @pytest.mark.needs("trl")
@@ -33,7 +34,7 @@ def test_trl_loss(tiny_qwen, tmp_path, loss_type, level, mean):
 
 
 @pytest.mark.needs("trl")
-@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("corrected", [False, pytest.param(True, marks=CORRECTED_KL)])
 def test_trl_divergence(tiny_qwen, tmp_path, corrected):
     """beta times k3, of which TRL takes all; corrected it weighs by the ratio to the policy that sampled."""
     import torch
@@ -52,7 +53,7 @@ def test_trl_divergence(tiny_qwen, tmp_path, corrected):
         torch.testing.assert_close(gradient(with_it - without, batch), gradient(expected, batch), **CLOSE)
 
 
-@pytest.mark.needs("trl")
+@pytest.mark.needs("trl.trainer.grpo_trainer:GRPOTrainer.vllm_importance_sampling_mode")
 @pytest.mark.parametrize("mode", ["sequence_mask", "sequence_truncate", "token_mask", "token_truncate"])
 def test_trl_corrects_for_the_engine(tiny_qwen, tmp_path, mode):
     """The default with vLLM: the loss times trainer's by engine's probability, cut off or left out above 3."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pytest_rlregress.scenarios.training.building_blocks.blocks import HIGH, LOW
-from pytest_rlregress.stack import InterfaceMissing
 
 
 def grpo(**settings):
@@ -12,18 +11,11 @@ def grpo(**settings):
 
 
 def bias_correction(wanted):
-    """The setting of ``GRPOConfig`` for it, none where TRL does not know it and it is not wanted."""
-    import trl
+    """The setting of ``GRPOConfig`` for it; none for a release that doesn't know it, and doesn't correct."""
+    from trl import GRPOConfig
 
-    try:
-        from trl import GRPOConfig
-    except (ImportError, RuntimeError) as error:  # as in trl_grpo_loss
-        raise InterfaceMissing(f"needs GRPOConfig, which trl {trl.__version__} cannot import here: {error}") from error
-    if "use_bias_correction_kl" in GRPOConfig.__dataclass_fields__:
-        return {"use_bias_correction_kl": wanted}
-    if wanted:
-        raise InterfaceMissing(f"needs GRPOConfig.use_bias_correction_kl, which trl {trl.__version__} doesn't have")
-    return {}
+    known = "use_bias_correction_kl" in GRPOConfig.__dataclass_fields__
+    return {"use_bias_correction_kl": wanted} if known else {}
 
 
 def corrected_trl(folder, qwen, mode, noise):
@@ -46,8 +38,6 @@ def corrected_trl(folder, qwen, mode, noise):
     trainer = grpo_trainer.trainer(
         qwen.directory, qwen.tokenizer(), lambda completions, **_: [next(rewards) for _ in completions], folder, 4
     )
-    if not hasattr(trainer, "vllm_importance_sampling_mode"):
-        raise InterfaceMissing("needs GRPOTrainer.vllm_importance_sampling_mode, which this release doesn't have")
     draw = torch.Generator().manual_seed(0)
     sampled = [torch.randint(20, 1000, (len(row),), generator=draw).tolist() for row in noise]
     # Only what was generated is given to the trainer: it needs no engine for the rest.

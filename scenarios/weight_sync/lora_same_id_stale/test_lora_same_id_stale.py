@@ -6,10 +6,10 @@ import pytest
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.weight_sync.policies import generated_off, scored_off, tolerance
-from pytest_rlregress.stack import InterfaceMissing, versions
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")
 PEFT = pytest.mark.needs("peft", "transformers")
+IN_PLACE = pytest.mark.needs("vllm.lora.request:LoRARequest(load_inplace)")
 UNUSED = count(1)  # the engine outlives a test, and what it knows of an id
 
 
@@ -46,13 +46,11 @@ def test_same_id(vllm_lora, policies, tmp_path, folder):
 
 @PEFT
 @pytest.mark.reproduces("lora-same-id-stale")
-@pytest.mark.parametrize("way", ["new-id", "in-place"])
+@pytest.mark.parametrize("way", ["new-id", pytest.param("in-place", marks=IN_PLACE)])
 def test_cached_prompt(vllm_lora, policies, tmp_path, way):
     """The adapter's bytes are the new ones; of a prompt the cache has the old one's keys, by name and path."""
     from vllm.lora.request import LoRARequest
 
-    if way == "in-place" and not hasattr(LoRARequest, "load_inplace"):
-        raise InterfaceMissing(f"needs LoRARequest(load_inplace=True), which vllm {versions()['vllm']} doesn't have")
     number = next(UNUSED)
     name, later = f"policy {number}", next(UNUSED)
     check_serves(vllm_lora, policies[0], LoRARequest(name, number, saved(policies[0], tmp_path)))

@@ -15,7 +15,10 @@ from pytest_rlregress.scenarios.patience import FOR_EVER
 from pytest_rlregress.scenarios.weight_sync import transfers
 from pytest_rlregress.stack import InterfaceMissing
 
-pytestmark = [pytest.mark.isolated(group="weight transfers"), pytest.mark.needs("verl-trainer", "vllm", "torch")]
+pytestmark = [
+    pytest.mark.isolated(group="weight transfers"),
+    pytest.mark.needs("verl-trainer", "vllm", "torch", *transfers.INTERFACES),
+]
 LONGEST = 107  # bytes of the path of a Unix socket
 RUNS = {"A": 1.0, "B": 2.0}
 

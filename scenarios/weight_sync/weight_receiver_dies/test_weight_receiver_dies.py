@@ -13,7 +13,10 @@ from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.patience import FOR_EVER
 from pytest_rlregress.scenarios.weight_sync import transfers
 
-pytestmark = [pytest.mark.isolated(group="weight transfers"), pytest.mark.needs("verl-trainer", "vllm", "torch")]
+pytestmark = [
+    pytest.mark.isolated(group="weight transfers"),
+    pytest.mark.needs("verl-trainer", "vllm", "torch", *transfers.INTERFACES),
+]
 SECONDS = 2.0  # a transfer takes 0.1 s; more where it takes longer
 WAITS_IN = ("recv", "send", "_init_buffer", "async_send_weights")
 

@@ -364,3 +364,13 @@ def test_progress_on_a_terminal_also_says_what_is_being_done(monkeypatch):
 def test_progress_stopped_says_how_to_go_on():
     text = said(lambda progress: progress.report_stop(["rlregress", "bisect", "a b"]), times=(0.0, 72.0))
     assert text == "stopped after 0 trials, 1 min 12 s; these are kept. To go on from here:\n  rlregress bisect 'a b'\n"
+
+
+def test_names_what_the_release_changes():
+    changes = ("transformers 4.57.6 → 5.0.0: 1 default moved.", "report_to: all → none")
+    answer = replace(ANSWER, culprits=(replace(CULPRIT, changes=changes),))
+    text = as_text(answer)
+    title = "transformers: what the release changes for a run"
+    assert text.index(title) < text.index(changes[0]) < text.index(changes[1]) < text.index("moved from last good")
+    assert to_json(tell(answer))["culprits"][0]["changes"] == [*changes]
+    assert title not in as_text(ANSWER)

@@ -142,6 +142,51 @@ def test_guard_needs_only_its_own_components(pytester, tests_of):
     result.stdout.fnmatch_lines(["*2 x apex is not installed: from source: *"])
 
 
+NEEDS = """
+import pytest
+from pathlib import Path
+
+pytestmark = pytest.mark.guards("short-column")
+
+@pytest.mark.needs("wandb.old:score(prompt)")
+def test_there(): Path("there").touch()
+
+MASKED = pytest.mark.needs("wandb.old:score(prompt, mask)")
+
+@pytest.mark.parametrize("way", ["plain", pytest.param("new", marks=MASKED)])
+def test_way(way): Path(way).touch()
+
+@pytest.mark.needs("wandb.old:grade", "wandb.new:score", "wandb.new:grade")
+def test_gone(): Path("gone").touch()
+"""
+
+
+def test_an_interface_that_the_release_lacks_is_unavailable(pytester, run, short_column):
+    files = {"__init__.py": "", "old.py": "def score(prompt): ..."}
+    for name in ("wandb", "wandb-0.7.1.dist-info"):
+        pytester.mkdir(name)
+    for name, text in files.items():
+        (pytester.path / "wandb" / name).write_text(text)
+    (pytester.path / "wandb-0.7.1.dist-info" / "METADATA").write_text("Name: wandb\nVersion: 0.7.1\n")
+    pytester.syspathinsert()
+    result = run({"mine/test_it": NEEDS}, "--hw=cpu", "mine", "-v", "-rs")
+    result.assert_outcomes(passed=2, skipped=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*needs wandb.old.score(mask=…), which wandb 0.7.1 doesn't have",
+            "*needs wandb.old.grade, which wandb 0.7.1 doesn't have; needs wandb.new, which wandb 0.7.1 doesn't have",
+        ]
+    )
+    assert [(pytester.path / name).exists() for name in ("there", "plain", "new", "gone")] == [True, True, False, False]
+
+
+def test_an_interface_that_is_spelt_wrong_ends_the_collection(run, short_column):
+    wrong = "import pytest\n@pytest.mark.needs('trl.old:score(')\ndef test_it(): pass\n"
+    result = run({"test_wrong": wrong}, "--hw=cpu", "test_wrong.py")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *test_it: needs(): 'trl.old:score(' isn't an interface. Allowed: *"])
+
+
 MISTAKES = {
     "undefined_name": "a mistake of the test: NameError: name 'undefined_name' is not defined",
     "import torch; torch.zeros(1, device='cuda')": "the test uses a GPU, which the marker hw has to say: *",

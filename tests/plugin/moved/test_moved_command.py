@@ -2,11 +2,14 @@
 
 import json
 import textwrap
+from dataclasses import replace
 
 import pytest
 from made_wheels import make_wheel, serve
 
 from pytest_rlregress.cli import main
+from pytest_rlregress.commands.bisect.answer import Culprit, Endpoint
+from pytest_rlregress.commands.bisect.changes import list_changes
 
 pytest.importorskip("hydra", reason="composes verl's configuration")
 MAIN = '@hydra.main(config_path="config", config_name="ppo_trainer", version_base=None)\ndef main(config): ...\n'
@@ -160,3 +163,14 @@ def test_an_index_that_cannot_be_asked_is_not_green(capsys, links, monkeypatch):
     assert code == 3
     assert "the index can't be asked" in document["not_read"][0]
     assert document["sentence"].endswith("nothing was compared.")
+
+
+@pytest.mark.parametrize("labels", [("9001.1", "9001.2"), ("9001.2", "9001.1")], ids=["broke", "repaired"])
+def test_a_bisect_names_what_the_release_changes(links, tmp_path, labels):
+    culprit = Culprit("verl", *(Endpoint(label, None) for label in labels))
+    changes = list_changes(culprit, tmp_path / "cache", offline=False)
+    assert changes[0].startswith("verl 9001.1 → 9001.2: ")
+    assert changes[1:] == ("reward.workers: 4 → 8 since 9001.2",)
+    assert list_changes(replace(culprit, name="thing"), tmp_path / "cache", offline=False) == ()
+    [line] = list_changes(replace(culprit, first_bad=Endpoint("9002", None)), tmp_path / "cache", offline=False)
+    assert "what moved was not read" in line

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.harness.collection import StackFixture
 from pytest_rlregress.harness.items import describe
+from pytest_rlregress.harness.needs import Needs, read_needs
 from pytest_rlregress.harness.session import Session
 
 mark = pytest.mark
@@ -22,6 +24,8 @@ WRONG = [
     (mark.needs, NEEDS),
     (mark.needs(component="torch"), NEEDS),
     (mark.needs("tensorflow"), "tensorflow"),
+    (mark.needs("torch:nn.Linear("), "needs(): 'torch:nn.Linear(' isn't an interface. Allowed: a module, a colon and"),
+    (mark.needs("json:loads"), "needs(): 'json:loads': json isn't a module of a component of the stack"),
     (mark.hw("h1000"), "h1000"),
     (mark.guards("dataproto-concat"), "failure id 'dataproto-concat' is not in the catalogue"),
     (mark.guards(ID, expected="absent"), "guards() takes one failure id, and fidelity."),
@@ -72,3 +76,12 @@ def test_a_guard_may_catch_an_exception(described):
 
 def test_without_our_markers_is_not_contained(described):
     assert described(mark.usefixtures("tmp_path")) is None
+
+
+def test_an_interface_needs_its_component(described):
+    assert described(mark.needs("tensordict.utils:a(b)", "ray")).components == ("tensordict", "ray")
+
+
+def test_a_fixture_may_need_an_interface(request):
+    fixture = StackFixture(("tensordict.utils:a",), starts="vllm-engine")
+    assert read_needs(request.node, [fixture]) == Needs(("tensordict", "vllm-engine"), ("tensordict.utils:a",))

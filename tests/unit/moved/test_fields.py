@@ -1,9 +1,9 @@
 import pytest
 from made_wheels import make_wheel, open_releases
 
-from pytest_rlregress.commands.moved.fields import find_class, find_defaults, find_fields, find_refused_values
-from pytest_rlregress.commands.moved.findings import UNKNOWN
+from pytest_rlregress.commands.moved.fields import find_class, find_defaults, find_refused_values
 from pytest_rlregress.commands.moved.wheels import ARGUMENTS, TRAINER
+from pytest_rlregress.stack.class_sources import UNKNOWN, find_fields
 
 ARGUMENTS_SOURCE = """
 @dataclass
