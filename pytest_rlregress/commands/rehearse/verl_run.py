@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -246,10 +247,20 @@ def write_records(
             events.write("step", record=record.to_plain(step))
         verl_records.check_checkpoint(Path(settings["trainer.default_local_dir"]), files)
     except Exception as error:
-        import traceback
-
         events.write("observer", where="records", trace="".join(traceback.format_exception(error)))
 
 
+def run_and_tell(arguments: Sequence[str]) -> int:
+    """Do what ``main`` does; an error of the rehearsal's own is written down."""
+    try:
+        return main(arguments)
+    except Exception as error:
+        trace = "".join(traceback.format_exception(error))
+        text = f"{type(error).__name__}: {error}"
+        events.write("failed", when="before it trains", text=text, places=[], ours=True, trace=trace)
+        print(trace, flush=True)
+        return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_and_tell(sys.argv[1:]))

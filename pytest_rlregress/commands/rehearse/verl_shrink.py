@@ -121,6 +121,9 @@ def _batch(get: Get, tokens: int) -> Iterator[ChangedValue | Unrehearsed]:
     world = (get("trainer.n_gpus_per_node") or 1) * (get("trainer.nnodes") or 1)
     new_mini = 1 if mini == 1 else 2
     rows = new_mini * small
+    if prompts % mini:
+        what = f"ppo_mini_batch_size {mini}, which train_batch_size {prompts} isn't a multiple of"
+        yield Unrehearsed(what, f"the rehearsal has {new_mini} and {new_mini * updates}")
     yield from _set(get, "data.train_batch_size", new_mini * updates, _KEPT)
     yield from _set(get, f"{ACTOR}.ppo_mini_batch_size", new_mini, _KEPT)
     yield from _set(get, f"{ROLLOUT}.n", small, _SECONDS)
