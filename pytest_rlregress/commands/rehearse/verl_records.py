@@ -108,14 +108,12 @@ class StepReader:
         step = self.recompute(pairs, used, wanted, updates, unseen)
         if "not_seen" in sync:
             unseen["sync"] = sync["not_seen"]
-        if line["step"] > 1:
-            unseen["reference"] = "of the first step"
-        elif "ref_log_prob" not in updates[0]["batch"]:
+        if "ref_log_prob" not in updates[0]["batch"]:
             unseen["reference"] = "there is no reference model: neither a KL loss nor a KL reward"
+        elif line["step"] > 1:
+            unseen["reference"] = "of the first step"
         else:
             step["reference_difference"] = compare_reference(updates)
-        if any(tuple(pair.sampled["prompt"]) not in self.templates for pair in pairs) and not self.templates:
-            unseen["prompts"] = "a data set's own class makes the prompts"
         engine = [tuple(pair.sampled["logprobs"] or ()) for pair in pairs]
         old = [pair.row.old_logprobs if pair.row else () for pair in pairs]
         apart = [abs(a - b) for one, other in zip(engine, old, strict=True) for a, b in zip(one, other, strict=False)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from pytest_rlregress.commands.rehearse.record import from_plain
 from pytest_rlregress.fixtures import arithmetic
 from pytest_rlregress.fixtures.step_record import find_complaints
 from pytest_rlregress.fixtures.tiny_qwen import build
+from pytest_rlregress.util import processes
 
 pytestmark = [
     pytest.mark.nightly,
@@ -54,8 +57,8 @@ SETTINGS = {
 
 
 @pytest.fixture
-def rehearse(tmp_path):
-    """Run a rehearsal in a folder that has data, reward functions and a script: its document, and its steps."""
+def environ(tmp_path):
+    """Fill the folder with data and reward functions: the environment of a command there."""
     from pyarrow import Table, parquet
 
     rows = [
@@ -75,7 +78,12 @@ def rehearse(tmp_path):
     (tmp_path / "own_rewards.py").write_text(REWARD, encoding="utf-8")
     folder = str(Path(sys.executable).parent)
     environ = {**os.environ, "OWN_MODEL": str(build("tiny").directory), "HF_HUB_OFFLINE": "1"}
-    environ["PATH"] = f"{folder}{os.pathsep}{environ['PATH']}"
+    return {**environ, "PATH": f"{folder}{os.pathsep}{environ['PATH']}"}
+
+
+@pytest.fixture
+def rehearse(tmp_path, environ):
+    """Run a rehearsal in the folder: its document, and its steps."""
 
     def run(*, steps=2, is_script=False, variables=None, **settings):
         words = [f"{key}={value}" for key, value in {**SETTINGS, **settings}.items()]
@@ -86,7 +94,7 @@ def rehearse(tmp_path):
         before, shared = {path.name for path in tmp_path.iterdir()}, set(os.listdir("/dev/shm"))
         kept = tmp_path.with_name(f"{tmp_path.name}-kept")
         ended = subprocess.run(
-            [f"{folder}/rlregress", "rehearse", "--json", "--steps", str(steps), "--keep", kept, "--", *command],
+            ["rlregress", "rehearse", "--json", "--steps", str(steps), "--keep", kept, "--", *command],
             cwd=tmp_path,
             env={**environ, **(variables or {})},
             capture_output=True,
@@ -195,3 +203,26 @@ def test_a_mistake_is_one_sentence(rehearse, settings, code, said):
     document, records = rehearse(**settings)
     assert (document["exit_code"], records) == (code, [])
     assert said in " ".join([*document["ended"], document["sentence"]])
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path, environ):
+    words = [f"{key}={value}".replace("$OWN_MODEL", environ["OWN_MODEL"]) for key, value in SETTINGS.items()]
+    (temporary := tmp_path.with_name("t")).mkdir()
+    before = set(os.listdir("/dev/shm"))
+    running = subprocess.Popen(
+        ["rlregress", "rehearse", "--", "python3", "-m", "verl.trainer.main_ppo", *words],
+        cwd=tmp_path,
+        env={**environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    family = processes.descendants(running.pid)
+    while not any(processes.command(one.pid).startswith("ray::") for one in family):
+        assert running.poll() is None
+        time.sleep(0.5)
+        family = processes.descendants(running.pid)
+    running.send_signal(signal.SIGINT)
+    assert running.wait() == 128 + signal.SIGINT
+    assert {one for one in family if processes.living(one.pid) == one} == set()
+    assert os.listdir(temporary) == []
+    assert {name for name in set(os.listdir("/dev/shm")) - before if name.startswith(("psm_", "plasma"))} == set()
