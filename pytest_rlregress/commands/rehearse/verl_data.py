@@ -40,7 +40,7 @@ def load(files: Any, key: str, prompt: str, needed: Sequence[str] = NEEDED) -> A
         path = Path(os.path.expanduser(name))
         kind = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}.get(path.suffix)
         if kind is None:
-            raise DataError(f"{key}: {name} is no .parquet, .json or .jsonl")
+            raise DataError(f"{key}: {name} is neither .parquet nor .json nor .jsonl")
         if not path.is_file():
             raise DataError(f"{key}: there is no file {name}")
         try:

@@ -163,7 +163,7 @@ class StepReader:
         return make_advantages(used, scale, EPSILON)
 
     def find_expected(self, ids: Sequence[Ids]) -> tuple[Ids, ...]:
-        """Return the ids of each prompt's text; a prompt that is no row's gets those of a row that no prompt has."""
+        """Return the ids of each prompt's text; a prompt of none of the rows gets those of a row that no prompt has."""
         strays = itertools.cycle([one for one in self.templates if one not in ids] or [()])
         stray = {one: next(strays) for one in dict.fromkeys(ids) if one not in self.templates}
         return tuple(stray.get(one, one) for one in ids)

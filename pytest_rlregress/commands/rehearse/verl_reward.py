@@ -53,7 +53,7 @@ def find(get: Get) -> Any:
         raise ValueError(f"{_KEY}.path: there is no file {path}")
     spec = importlib.util.spec_from_file_location("custom_module", file)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{_KEY}.path: {path} is no module of Python")
+        raise ValueError(f"{_KEY}.path: {path} isn't a module of Python")
     module = importlib.util.module_from_spec(spec)
     sys.modules["custom_module"] = module
     try:
