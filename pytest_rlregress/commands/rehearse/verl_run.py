@@ -173,6 +173,7 @@ def train(arguments: Sequence[str], settings: Mapping[str, Any], environ: Mappin
         **environ,
         **verl_on_cpu.ENVIRONMENT,
         verl_on_cpu.forked_workers.SOCKET_VARIABLE: str(folder / "forks"),
+        "HF_DATASETS_CACHE": str(folder / "datasets"),
         "VERL_FILE_LOGGER_PATH": str(folder / verl_settings.METRICS_FILE),
         verl_settings.RECORDED_VARIABLE: str(recorded),
         "VERL_USE_EXTERNAL_MODULES": ",".join([*modules, verl_settings.RECORDER, WATCH]),

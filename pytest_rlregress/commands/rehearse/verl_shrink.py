@@ -96,6 +96,9 @@ def _places(get: Get, folder: str) -> Iterator[ChangedValue | Unrehearsed]:
 
 def _lengths(get: Get, steps: int, response: int) -> Iterator[ChangedValue | Unrehearsed]:
     yield from _set(get, "trainer.total_training_steps", steps, "the rehearsal's own number")
+    yield from _set(
+        get, "trainer.total_epochs", max(get("trainer.total_epochs") or 1, steps), "few rows may be few batches"
+    )
     yield from _set(get, "trainer.save_freq", steps, f"saved {_ONCE}")
     yield from _set(get, "trainer.test_freq", steps, f"validated {_ONCE}")
     yield from _set(get, "trainer.val_before_train", False, f"validated {_ONCE}")
