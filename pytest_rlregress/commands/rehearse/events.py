@@ -12,6 +12,8 @@ from typing import Any
 FOLDER_VARIABLE = "RLREGRESS_REHEARSAL"
 STEPS_VARIABLE = "RLREGRESS_REHEARSAL_STEPS"
 WORLD_VARIABLE = "RLREGRESS_REHEARSAL_WORLD"
+#: Set in the process that rehearses a command of verl's, which imports verl without starting another.
+VERL_VARIABLE = "RLREGRESS_REHEARSAL_OF_VERL"
 FILE = "events.jsonl"
 
 

@@ -25,6 +25,8 @@ WATCHED = {
     "trl.trainer.grpo_config": "enter_config",
     "trl.trainer.grpo_trainer": "enter_trainer",
 }
+#: Of these the function is called before the module is executed.
+BEFORE = {"verl"}
 
 
 class FindPackage(importlib.abc.MetaPathFinder):
@@ -53,9 +55,12 @@ class AfterImport(importlib.abc.MetaPathFinder):
         execute = spec.loader.exec_module
 
         def execute_and_enter(module):  # type: ignore[no-untyped-def]
-            execute(module)
+            if fullname not in BEFORE:
+                execute(module)
             ways_in = importlib.import_module(f"{PACKAGE}.commands.rehearse.ways_in")
             getattr(ways_in, WATCHED[fullname])(module)
+            if fullname in BEFORE:
+                execute(module)
 
         spec.loader.exec_module = execute_and_enter  # type: ignore[method-assign]
         return spec

@@ -105,7 +105,9 @@ def _judge_property(name: str, records: Sequence[RehearsalRecord], uses_engine: 
 def _judge_event(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Iterator[CheckRow]:
     kind = event["kind"]
     if kind == "refused":
-        yield CheckRow("configuration", "", "", FINDING, f"TRL refuses it as it is written: {event['text']}")
+        yield CheckRow(
+            "configuration", "", "", FINDING, f"{event.get('by', 'TRL')} refuses it as it is written: {event['text']}"
+        )
     elif kind == "failed" and not event["ours"]:
         place = event["places"][-1] if event["places"] else "its trainer"
         yield CheckRow(
@@ -146,6 +148,18 @@ def _judge_prompts(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
                 f"{room}, the first is row {cut[0]}"
             )
         status = FINDING if why else OK
+    limit = event.get("limit")
+    if limit and limit["tokens"]:
+        room = limit["tokens"] + 1
+        longer = [row for row, length in enumerate(event["lengths"]) if length > limit["tokens"]]
+        if longer:
+            value += f", {len(longer)} too long"
+        if longer and limit["comes"]:
+            status = FINDING
+            why = (
+                f"{len(longer)} prompts are longer than {limit['key']} {limit['tokens']}, the first is row {longer[0]}"
+            )
+            why += f": {limit['comes']}"
     yield CheckRow("prompt lengths", value, f"< {room}" if room else "", status, why)
     status, why = OK, ""
     if event["opened"] is False:

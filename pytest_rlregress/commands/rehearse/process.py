@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest_rlregress
 from pytest_rlregress.commands.rehearse import events, hook
-from pytest_rlregress.util.processes import become_subreaper, descendants, end_with_parent
+from pytest_rlregress.containment.leftovers import SharedMemoryWatch
+from pytest_rlregress.fixtures.verl_process import remove_dead_sockets
+from pytest_rlregress.util.processes import Process, become_subreaper, descendants, end_with_parent
 
 LOG = "command.log"
 #: Variables of a rehearsed command: the engine in the trainer's process, and nothing sent to a tracker.
@@ -136,6 +138,7 @@ def run(
     """
     begun, memory = time.monotonic(), 0
     become_subreaper()
+    shared_memory, family = SharedMemoryWatch(), frozenset[Process]()
     log = folder / LOG
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -154,6 +157,8 @@ def run(
             with suppress(subprocess.TimeoutExpired):
                 code = process.wait(1.0)
                 break
+            shared_memory.look()
+            family |= descendants(process.pid)
             memory = max(memory, _sum_memory(process.pid))
             size = sum(file.stat().st_size for file in (log, folder / events.FILE) if file.exists())
             if size != seen:
@@ -165,7 +170,9 @@ def run(
             if time.monotonic() - since > patience:
                 break
     finally:
-        left = _end_all(process)
+        left = _end_all(process, family)
+        shared_memory.remove()
+        remove_dead_sockets()
     return CommandEnd(code, time.monotonic() - begun, memory, left)
 
 
@@ -179,18 +186,35 @@ def _sum_memory(pid: int) -> int:
     return total
 
 
-def _end_all(process: subprocess.Popen[bytes]) -> int:
-    """End what is left of a command: its session, and orphans of it; return how many processes those were."""
-    left = {one.pid for one in descendants(process.pid)}
-    left |= {one.pid for one in descendants(os.getpid()) if _session_of(one.pid) == process.pid} - {process.pid}
-    for pid in [*left, *([process.pid] if process.poll() is None else [])]:
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+def _end_all(process: subprocess.Popen[bytes], family: frozenset[Process]) -> int:
+    """End what is left of a command: its session, and what descended from it; return how many processes those were."""
+    ended: set[Process] = set()
+    while left := _find_left(process, family) - ended:  # one that is ended may have started another
+        for one in left:
+            with suppress(OSError):
+                os.kill(one.pid, signal.SIGKILL)
+        ended |= left
+        time.sleep(0.05)
+    if process.poll() is None:
+        process.kill()
     process.wait()
-    for pid in left:  # their parents are gone: they are this process' children now
+    ended |= (more := _find_left(process, family) - ended)
+    for one in more:
+        with suppress(OSError):
+            os.kill(one.pid, signal.SIGKILL)
+    for one in ended:  # their parents are gone: they are this process' children now
         with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-    return len(left)
+            os.waitpid(one.pid, 0)
+    return len(ended)
+
+
+def _find_left(process: subprocess.Popen[bytes], family: frozenset[Process]) -> frozenset[Process]:
+    """Return what lives of a command beside its first process: orphans of it come to this process."""
+    ours = descendants(os.getpid())
+    sessions = {_session_of(one.pid) for one in family} | {process.pid}
+    of_it = {one for one in ours if one in family or _session_of(one.pid) in sessions - {-1, os.getsid(0)}}
+    below = {one for parent in of_it for one in descendants(parent.pid)}
+    return frozenset(one for one in of_it | below | descendants(process.pid) if one.pid != process.pid)
 
 
 def _session_of(pid: int) -> int:

@@ -34,8 +34,11 @@ def select_rows(dataset: Any, wanted: int) -> Any:
     return dataset.select(rows)
 
 
-def look_at(trainer: Any, dataset: Any) -> None:
-    """Write how long the prompts are, which don't fit the user's context, and what their template does."""
+def look_at(trainer: Any, dataset: Any, limit: dict[str, Any] | None = None) -> None:
+    """Write how long the prompts are, which don't fit the user's context, and what their template does.
+
+    ``limit`` has the ``key`` of a prompt's most ``tokens``, and what ``comes`` of a longer one; "" if it is left out.
+    """
     tokenizer = getattr(trainer, "_tokenizer", trainer.processing_class)
     options = getattr(trainer, "chat_template_kwargs", None) or {}
     if not hasattr(dataset, "select") or "prompt" not in dataset.column_names:
@@ -66,6 +69,7 @@ def look_at(trainer: Any, dataset: Any) -> None:
         longest=lengths[longest],
         longest_row=longest,
         seconds=time.monotonic() - begun,
+        limit=limit,
         **_describe_opening(tokenizer, first, options),
     )
 

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 #: What stands behind -- is a command of its own.
 TAKES_A_COMMAND = True
 STEPS, PATIENCE = 3, 600.0
+#: The path of a Unix socket may have 107 bytes, of which Ray takes some 70 below the folder for temporary files.
+LONGEST = 20
 _DESCRIPTION = """\
 Run a training command in miniature and watch it: your entry point, configuration, data, reward functions and chat
-template, TRL's own GRPOTrainer and vLLM. What is expensive is made small, and said; your files stay as they are.
+template, with TRL's own GRPOTrainer or verl's own V1 trainer, and vLLM. What is expensive is made small, and said; your
+files stay as they are.
 
 A command is "trl grpo …", "accelerate launch train.py …", "torchrun train.py …" or "python train.py …" around TRL's
-GRPOTrainer, or "bash run.sh" with one of them; of a script, what would change something (pip, rm, git, sbatch, …) isn't
-run and listed.
+GRPOTrainer, "python -m verl.trainer.main_ppo …", or "bash run.sh" with one of them; of a script, what would change
+something (pip, rm, git, sbatch, …) isn't run and listed.
 
 exit code:
   0  nothing is found in what was rehearsed
@@ -37,6 +40,7 @@ exit code:
 _EPILOG = """\
 examples:
   rlregress rehearse -- trl grpo --config grpo.yaml
+  rlregress rehearse -- python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=…
   rlregress rehearse --steps 4 --keep out/ -- accelerate launch train.py --beta 0.04
 """
 
@@ -82,7 +86,8 @@ def run(options: argparse.Namespace) -> int:
         return _refuse(missing)
     if options.keep and options.keep.exists() and (not options.keep.is_dir() or any(options.keep.iterdir())):
         return _refuse(f"--keep {options.keep}: it isn't an empty folder; name a new one")
-    with tempfile.TemporaryDirectory(prefix="rlregress-rehearse-", ignore_cleanup_errors=True) as made:
+    short = None if len(tempfile.gettempdir()) < LONGEST else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="rehearse-", dir=short, ignore_cleanup_errors=True) as made:
         folder = Path(made)
         if options.keep:
             options.keep.mkdir(parents=True, exist_ok=True)
@@ -127,7 +132,7 @@ def _report(options: argparse.Namespace, folder: Path, ran: CommandEnd) -> int:
     elif ran.code:
         lines.append(f"the command ended with exit code {ran.code} after it trained: {_last_lines(folder / LOG)}")
     elif not judged.records:
-        lines.append("the command ended, and made no GRPOTrainer of TRL's that trained")
+        lines.append("the command ended, and made no trainer of TRL's or verl's that trained")
     if lines and judged.result is not Result.FINDINGS:
         code = 2
     if judged.broken and judged.result is not Result.FINDINGS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_rlregress.commands.rehearse.judge import Judged
@@ -13,13 +13,19 @@ from pytest_rlregress.util.text import plural, wrapped
 
 #: Tokens that are shown of each completion.
 TOKENS = 8
+#: More changes for one reason are told in one paragraph.
+MANY = 5
 
 
 def as_text(title: str, judged: Judged, ended: Sequence[str]) -> str:
     """Write all that a rehearsal came to; ``ended`` are lines on how the command ended."""
     lines = ["made small:"]
-    for change in judged.changes:
-        lines += wrapped(f"{change['key']}: {change['old']} → {change['new']} ({change['why']})", "  ", "      ")
+    for why, changes in _group_by_reason(judged.changes).items():
+        told = [f"{change['key']}: {change['old']} → {change['new']}" for change in changes]
+        if len(told) > MANY:
+            told = [f"{len(told)} settings: {'; '.join(told)}"]
+        for line in told:
+            lines += wrapped(f"{line} ({why})", "  ", "      ")
     lines += ["", *_table(judged), ""]
     for row in judged.findings:
         lines += [*wrapped(f"{row.check}: {row.why}", "", "  "), ""]
@@ -33,6 +39,13 @@ def as_text(title: str, judged: Judged, ended: Sequence[str]) -> str:
     for error in judged.broken:
         lines += wrapped(f"error of the rehearsal itself, the checks beside it hold: {error}", "", "  ")
     return "\n".join([*lines, *ended, *wrapped(conclude(title, judged), "", "  ")])
+
+
+def _group_by_reason(changes: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for change in changes:
+        found.setdefault(change["why"], []).append(change)
+    return found
 
 
 def _table(judged: Judged) -> list[str]:

@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -76,8 +77,17 @@ def enter_any_trainer(module: Any) -> None:
 
 
 def enter_verl(module: Any) -> None:
-    """End a process of verl's, which would train at its real size."""
-    _end("verl isn't rehearsed: rlregress preflight checks its configuration")
+    """Rehearse ``-m verl.trainer.main_ppo`` in this process' place; end every other one that imports verl."""
+    if events.VERL_VARIABLE in os.environ:
+        return
+    command = sys.orig_argv
+    program = ["-m", "verl.trainer.main_ppo"]
+    at = next((at for at in range(1, len(command)) if command[at : at + 2] == program), 0)
+    if not at:
+        _end("of verl, python -m verl.trainer.main_ppo is rehearsed, and nothing else")
+    os.environ[events.VERL_VARIABLE] = "1"
+    rehearsal = "pytest_rlregress.commands.rehearse.verl_run"
+    os.execv(sys.executable, [sys.executable, *command[1:at], "-m", rehearsal, *command[at + 2 :]])
 
 
 def _end(why: str) -> None:

@@ -59,7 +59,7 @@ def test_a_folder_that_holds_something(rehearse, tmp_path):
 def test_a_command_that_trains_nothing(rehearse, tmp_path):
     ended = rehearse("--", "true")
     assert ended.returncode == 2
-    assert "made no GRPOTrainer of TRL's that trained" in ended.stdout
+    assert "made no trainer of TRL's or verl's that trained" in ended.stdout
     assert ended.stdout.splitlines()[-1] == "true: nothing was rehearsed"
     assert os.listdir(tmp_path / "tmp") == []
 
@@ -77,7 +77,7 @@ def test_another_trainer_is_ended_before_it_begins(rehearse, tmp_path):
     (tmp_path / "verl/__init__.py").write_text("open('begun', 'w')\n")
     ended = rehearse("--", sys.executable, "-c", "import verl; open('trained', 'w')", PYTHONPATH=str(tmp_path))
     assert ended.returncode == 2
-    assert "the command was ended: verl isn't rehearsed" in ended.stdout
+    assert "the command was ended: of verl, python -m verl.trainer.main_ppo is rehearsed" in ended.stdout
     assert not (tmp_path / "here/trained").exists()
 
 
