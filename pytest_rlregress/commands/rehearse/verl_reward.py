@@ -68,11 +68,14 @@ def find(get: Get) -> Any:
 def adapt(score: Any, more: dict[str, Any]) -> Any:
     """Return a reward function as ``reward_trial`` calls one, which calls verl's once a completion."""
 
-    def call(completions: list[Any], data_source: list[Any], ground_truth: list[Any], **_: Any) -> list[Any]:
+    def call(completions: list[Any], data_source: list[Any], ground_truth: list[Any], **columns: Any) -> list[Any]:
+        infos = columns.get("extra_info") or [{}] * len(completions)
         found = []
-        for one, source, answer in zip(completions, data_source, ground_truth, strict=True):
+        for one, source, answer, info in zip(completions, data_source, ground_truth, infos, strict=True):
             text = one if isinstance(one, str) else one[0]["content"]
-            given = score(data_source=source, solution_str=text, ground_truth=answer, extra_info={}, **more)
+            given = score(
+                data_source=source, solution_str=text, ground_truth=answer, extra_info=dict(info or {}), **more
+            )
             if inspect.iscoroutine(given):
                 given = asyncio.run(given)
             found.append(given["score"] if isinstance(given, dict) else given)
