@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import stat
@@ -11,8 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_rlregress.util import files, shared_memory
-from pytest_rlregress.util.processes import descendants
+from pytest_rlregress.util import files
 
 _PREFIX = "rlr-"
 # The path of a Unix socket may have 107 bytes. A child's folder lies 21 below this one, and vLLM names its sockets by a
@@ -20,7 +18,6 @@ _PREFIX = "rlr-"
 _LONGEST = 107 - 21 - 37
 _SHORT = "/tmp"
 _MARK = "rlregress-session"
-_IN_MOVED_TO, _IN_CREATE = 0x80, 0x100  # linux/inotify.h
 
 
 @dataclass(frozen=True)
@@ -96,43 +93,3 @@ def _remove(folder: Path) -> None:
                     path.unlink()
         if [path.name for path in folder.iterdir()] == [_MARK]:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-class SharedMemoryWatch:
-    """Notes what the descendants of this process make in ``/dev/shm``, while they have it mapped or open.
-
-    It decides what is removed after them: once they are dead, nothing says whose a file was. The kernel says when to
-    look (inotify): as soon as there is a new one.
-    Others may make something there at the same time, and what nobody holds may be theirs.
-    """
-
-    def __init__(self) -> None:
-        self._before, self._made = shared_memory.files(), set[shared_memory.Entry]()
-        self._events = -1
-        if shared_memory.FOLDER.is_dir():
-            libc = ctypes.CDLL(None)
-            self._events = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-            libc.inotify_add_watch(self._events, os.fsencode(shared_memory.FOLDER), _IN_CREATE | _IN_MOVED_TO)
-
-    def sources(self) -> list[int]:
-        """Descriptors that can be read when there is something to ``look`` at."""
-        return [self._events] if self._events >= 0 else []
-
-    def look(self) -> None:
-        """See who made what is new."""
-        with suppress(BlockingIOError):
-            os.read(self._events, 65536)
-        new = shared_memory.files() - self._before - self._made
-        ours = [process.pid for process in descendants(os.getpid())]
-        self._made |= {entry for entry, pids in shared_memory.holders(new, ours).items() if pids}
-
-    def left(self) -> frozenset[shared_memory.Entry]:
-        """Find what the descendants made and left there."""
-        return shared_memory.files() & self._made
-
-    def remove(self) -> None:
-        """Remove what the descendants made, who are dead now, and no other process has taken over."""
-        left = self.left()
-        for entry, pids in shared_memory.holders(left).items() if left else ():
-            if not pids:
-                entry.path.unlink(missing_ok=True)

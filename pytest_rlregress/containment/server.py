@@ -30,6 +30,7 @@ from pytest_rlregress.containment import END_SECONDS, MESSAGE_BYTES, REAP_SECOND
 from pytest_rlregress.containment.post_mortem import libraries
 from pytest_rlregress.util.files import text_or_nothing
 from pytest_rlregress.util.processes import become_subreaper, end_with_parent, go_on
+from pytest_rlregress.util.shared_memory import SharedMemoryWatch
 
 # A machine short of memory ends the child before pytest, which still has to tell of it.
 _OOM_SCORE = "500"
@@ -132,7 +133,7 @@ def _supervise(channel: int, status_descriptor: int, log: int) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     become_subreaper()
     faults, faults_write = _fault_socket()
-    shared_memory = leftovers.SharedMemoryWatch()
+    shared_memory = SharedMemoryWatch()
     pid = os.fork()
     if pid == 0:
         end_with_parent(signal.SIGKILL)

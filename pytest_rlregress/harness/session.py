@@ -17,6 +17,7 @@ from pytest_rlregress.containment import CHANNEL, Limits
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.harness import OPENED, collection, settings, subjects
+from pytest_rlregress.records import EXPECTATIONS
 from pytest_rlregress.records.expectations import Expectation, ExpectationError, Here, load
 from pytest_rlregress.stack.interfaces import InterfaceReader
 from pytest_rlregress.util import ends
@@ -127,7 +128,7 @@ class Session:
     @cached_property
     def expectations(self) -> tuple[Expectation, ...]:
         """The entries of the file of expectations; none without one."""
-        default = self._config.rootpath / settings.EXPECTATIONS
+        default = self._config.rootpath / EXPECTATIONS
         path = self.settings.expect or (default if default.is_file() else None)
         return usage(lambda: load(path, self.catalogue, self.profiles)) if path else ()
 

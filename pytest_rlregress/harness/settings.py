@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
+from pytest_rlregress.records import EXPECTATIONS
 from pytest_rlregress.util.files import check_url
 from pytest_rlregress.util.surroundings import expand
 from pytest_rlregress.util.text import clean
 from pytest_rlregress.util.units import parse_memory, parse_seconds
 
-#: The file of expectations, where no other is named.
-EXPECTATIONS = "rlregress-expect.toml"
 GOLDENS = Path(__file__).parents[1] / "hardware_markers" / "goldens"
 _LONGEST_NAME = 200
 #: Makes a value out of a text and the folder that paths in it are relative to; a ``ValueError`` says what is allowed.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_rlregress.util.processes import descendants
+
 FOLDER = Path("/dev/shm")
+_IN_MOVED_TO, _IN_CREATE = 0x80, 0x100  # linux/inotify.h
 
 
 @dataclass(frozen=True, order=True)
@@ -66,3 +70,43 @@ def _inodes(process: Path) -> Iterator[int]:
             # By name first: to ask for the file behind a descriptor may block, on a network file system that is gone.
             if os.readlink(link).startswith(str(FOLDER)):
                 yield link.stat().st_ino
+
+
+class SharedMemoryWatch:
+    """Notes what the descendants of this process make in ``/dev/shm``, while they have it mapped or open.
+
+    It decides what is removed after them: once they are dead, nothing says whose a file was. The kernel says when to
+    look (inotify): as soon as there is a new one.
+    Others may make something there at the same time, and what nobody holds may be theirs.
+    """
+
+    def __init__(self) -> None:
+        self._before, self._made = files(), set[Entry]()
+        self._events = -1
+        if FOLDER.is_dir():
+            libc = ctypes.CDLL(None)
+            self._events = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            libc.inotify_add_watch(self._events, os.fsencode(FOLDER), _IN_CREATE | _IN_MOVED_TO)
+
+    def sources(self) -> list[int]:
+        """Descriptors that can be read when there is something to ``look`` at."""
+        return [self._events] if self._events >= 0 else []
+
+    def look(self) -> None:
+        """See who made what is new."""
+        with suppress(BlockingIOError):
+            os.read(self._events, 65536)
+        new = files() - self._before - self._made
+        ours = [process.pid for process in descendants(os.getpid())]
+        self._made |= {entry for entry, pids in holders(new, ours).items() if pids}
+
+    def left(self) -> frozenset[Entry]:
+        """Find what the descendants made and left there."""
+        return files() & self._made
+
+    def remove(self) -> None:
+        """Remove what the descendants made, who are dead now, and no other process has taken over."""
+        left = self.left()
+        for entry, pids in holders(left).items() if left else ():
+            if not pids:
+                entry.path.unlink(missing_ok=True)

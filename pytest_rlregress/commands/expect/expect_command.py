@@ -12,7 +12,7 @@ from typing import Any
 from pytest_rlregress import hardware
 from pytest_rlregress.commands.expect.proposal import Proposal, is_teardown, propose
 from pytest_rlregress.failures import catalogue
-from pytest_rlregress.harness.settings import EXPECTATIONS
+from pytest_rlregress.records import EXPECTATIONS
 from pytest_rlregress.records.expectations import Expectation, ExpectationError, read_entries
 from pytest_rlregress.records.reader import RecordError, read
 from pytest_rlregress.records.record_types import Record

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest_rlregress
 from pytest_rlregress.commands.rehearse import events, hook
-from pytest_rlregress.containment.leftovers import SharedMemoryWatch
 from pytest_rlregress.fixtures.verl_process import remove_dead_sockets
 from pytest_rlregress.util.processes import Process, become_subreaper, descendants, end_with_parent
+from pytest_rlregress.util.shared_memory import SharedMemoryWatch
 
 LOG = "command.log"
 #: Variables of a rehearsed command: the engine in the trainer's process, and nothing sent to a tracker.

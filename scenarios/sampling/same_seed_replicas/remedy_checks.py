@@ -31,5 +31,5 @@ def test_seeds_that_vllm_takes(subject, seed):
 
 
 def test_rejects_a_seed_without_a_place(subject):
-    with pytest.raises(ValueError, match="place"):
+    with pytest.raises(ValueError, match="same seed"):
         subject(1)

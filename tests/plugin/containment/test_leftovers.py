@@ -22,6 +22,7 @@ from patience import PATIENCE
 
 from pytest_rlregress.containment import leftovers
 from pytest_rlregress.util import shared_memory
+from pytest_rlregress.util.shared_memory import SharedMemoryWatch
 
 HOLDS_A_FOLDER = """
 import sys, time
@@ -193,7 +194,7 @@ def test_concurrent_runs_keep_each_others_folders(temporary):
 
 @pytest.mark.parametrize("how", ["open", "mapped"])
 def test_removes_shared_memory_of_a_descendant_after_its_last_use(start, entry, how):
-    watch = leftovers.SharedMemoryWatch()
+    watch = SharedMemoryWatch()
     path = entry()
     assert select.select(watch.sources(), [], [], 1)[0], "told of nothing"
     holder, _ = start(HOLDS_AN_ENTRY, str(path), how)
@@ -208,10 +209,10 @@ def test_removes_shared_memory_of_a_descendant_after_its_last_use(start, entry, 
 
 
 def test_keeps_shared_memory_of_other_processes(start, entry, monkeypatch):
-    watch = leftovers.SharedMemoryWatch()
+    watch = SharedMemoryWatch()
     nobodys, anothers = entry(), entry()
     with monkeypatch.context() as patch:
-        patch.setattr(leftovers, "descendants", lambda pid: frozenset())  # the holder is a stranger
+        patch.setattr(shared_memory, "descendants", lambda pid: frozenset())  # the holder is a stranger
         holder, _ = start(HOLDS_AN_ENTRY, str(anothers), "open")
         watch.look()
     holder.kill()
@@ -223,7 +224,7 @@ def test_keeps_shared_memory_of_other_processes(start, entry, monkeypatch):
 
 def test_keeps_shared_memory_from_before_the_run(start, entry):
     path = entry()
-    watch = leftovers.SharedMemoryWatch()
+    watch = SharedMemoryWatch()
     entry()
     holder, _ = start(HOLDS_AN_ENTRY, str(path), "open")
     watch.look()

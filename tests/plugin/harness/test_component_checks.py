@@ -240,5 +240,6 @@ def test_shipped_test_needs_each_part_it_starts():
     """Else its start is part of the act, and an engine that starts nowhere fails each of them."""
     files = {file: file.read_text(encoding="utf-8") for file in sorted(SHIPPED.rglob("test_*.py"))}
     assert [(file.name, *found) for file, text in files.items() for found in lacking(text)] == []
-    unsaid = {part for text in files.values() for _, part in lacking(re.sub(r"needs\(.*?\)", "needs()", text))}
+    emptied = [re.sub(r'needs\((?:"[^"]*"|[^")])*\)', "needs()", text) for text in files.values()]
+    unsaid = {part for text in emptied for _, part in lacking(text)}
     assert {"ray-cluster", "vllm-engine"} <= unsaid, "nothing would be found where the marker is missing"

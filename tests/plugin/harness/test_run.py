@@ -249,6 +249,7 @@ VALUES = {
     "record_dir": ("a", "b", "c"),
     "update_goldens": ("true", "false", "false"),
     "goldens": ("a", "b", "c"),
+    "expect": ("a/it.toml", "b/it.toml", "c/it.toml"),
     "scenarios": ("a", "b", "c"),
     "hardware": ("a", "b", "c"),
     "subjects": ("x = a:f", "x = b:f", "x = c:f"),
@@ -258,7 +259,7 @@ VALUES = {
 @pytest.mark.parametrize("option", settings.OPTIONS, ids=lambda option: option.name)
 def test_command_line_overrides_environment_and_ini_file(pytester, monkeypatch, option):
     for name in "abc":
-        pytester.mkdir(name)
+        (pytester.mkdir(name) / "it.toml").touch()
     line, environment, ini = VALUES[option.name]
     monkeypatch.delenv(option.env, raising=False)
 

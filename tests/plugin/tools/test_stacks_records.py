@@ -82,6 +82,18 @@ def test_two_days_are_the_drawn_ones(script):
     assert {request.day for request in module.REQUESTS} >= {*module.DRAWN}
 
 
+def test_torchvision_is_that_of_the_torch(script):
+    """As the locks have them that a resolver was left to make."""
+    module = script("stack_locks")
+    made = [text for text in map(str, (path.read_text() for path in LOCKS)) if "torchvision==" in text]
+    pairs = [
+        (re.search(r"^torch==([\d.]+)", text, re.MULTILINE)[1], re.search(r"torchvision==\S+", text)[0])
+        for text in made
+    ]
+    assert {torch for torch, _ in pairs} >= {"2.9.1", "2.11.0", "2.13.0"}
+    assert [module._find_torchvision(f"torch=={torch}") for torch, _ in pairs] == [pin for _, pin in pairs]
+
+
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_a_record_has_every_failure(script, path):
     """``make stacks`` with a stack's and a failure's name adds one."""
