@@ -111,7 +111,8 @@ def conclude(test: ContainedTest, outcome: Outcome, report: pytest.TestReport, s
         named = name_test(outcome, session.catalogue.values())
         add_to_text(report, [_entry(failure) for failure in named])
         known = read_properties(report)
-        word = known.get("verdict") or ("error" if report.when == "setup" else "failed")
+        end = outcome.kind if outcome.kind in (Verdict.CRASHED, Verdict.HUNG) else ""
+        word = known.get("verdict") or end or ("error" if report.when == "setup" else "failed")
         excuse(report, word, session, stable_id(test.item.nodeid, test.item.path), known.get("failure", ""))
     test.item.stash[CONCLUDED] = outcome, tuple(failure.id for failure in named)
 
@@ -129,8 +130,11 @@ def excuse(
         failure: The failure that the test is about.
         component: The component that the check is about.
     """
+    if not report.failed:
+        return
+    add_properties(report, bad=word)
     entry = find_expected(session.expectations, session.here, word, name, failure, component)
-    if not report.failed or entry is None:
+    if entry is None:
         return
     report.sections.append((f"{EXPECTED}: what came out", report.longreprtext))
     report.outcome, report.longrepr = "passed", None

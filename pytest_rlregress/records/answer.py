@@ -180,17 +180,19 @@ def _failed(findings: Iterable[RunFinding]) -> list[str]:
 def _passed(tests: Iterable[RecordedTest]) -> list[str]:
     """Count the failures that happen here, and what held."""
     words: dict[str, set[str]] = {}
-    held = passed = 0
+    held = passed = known = 0
     for test in tests:
         if test.extra.side == "reproduces":
             words.setdefault(test.extra.failure, set()).add(test.word)
         held += test.word == Verdict.HELD
         passed += test.word == "passed" and not test.extra.component
+        known += test.word == EXPECTED
     told = [some for some in words.values() if some & {Verdict.REPRODUCED, Verdict.ABSENT}]
     happen = sum(Verdict.REPRODUCED in some for some in told)
     verb = "happens" if happen == 1 else "happen"
     parts = [f"{happen} of {plural(len(told), 'failure')} {verb} here"] if told else []
     parts += [f"{plural(held, 'guard')} held"] if held else []
+    parts += [f"{plural(known, 'test')} bad as expected"] if known else []
     return parts + ([f"{plural(passed, 'other test') if parts else plural(passed, 'test')} passed"] if passed else [])
 
 

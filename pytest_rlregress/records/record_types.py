@@ -52,6 +52,7 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     golden: dict[str, Any] = {}
     outcome: Outcome | None = None
     named: str = ""  # with commas
+    bad: str = ""  # of a test whose act or set-up failed: the word by which a file of expectations has it
     expected: str = ""  # of a bad verdict that the file of expectations has: the issue, and the entry's place
 
 

@@ -24,7 +24,7 @@ def load(path: Path, error: type[Exception]) -> dict[str, Any]:
 def read(path: Path, error: type[Exception]) -> str:
     """Return the text of a file; raise ``error`` if it is missing or not a text."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
         raise error(f"{path}: not readable as TOML: {problem}") from None
 

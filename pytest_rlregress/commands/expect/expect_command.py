@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 from pytest_rlregress import hardware
 from pytest_rlregress.commands.expect.proposal import Proposal, is_teardown, propose
 from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.records import EXPECTATIONS
-from pytest_rlregress.records.expectations import Expectation, ExpectationError, read_entries
+from pytest_rlregress.records.expectations import TABLE, Expectation, ExpectationError, read_entries
 from pytest_rlregress.records.reader import RecordError, read
 from pytest_rlregress.records.record_types import Record
 from pytest_rlregress.records.remote import RemoteError, find_here
@@ -26,10 +28,12 @@ examples:
   rlregress expect before.json after.json --because … --issue … --until 2026-06-01 --write
                                                            the condition is what differs between the two
 
+All that failed gets the one reason and issue: where there are several, write the file, and part its entries by hand.
 Give a record in which the tests were good too: then the entry says with which versions, or on which hardware, they are
 bad. An entry that is there is never changed: what would loosen one is said, and left to you. docs/expect.md has the
 keys.
-Exit codes: 0; 1 not all that failed can be expected so, or an entry would be loosened; 2 bad input.
+Exit codes: 0; 1 not all that failed can be expected so, or an entry would be loosened; 3 no test
+came to a result; 2 bad input.
 """
 
 
@@ -43,8 +47,10 @@ def declare(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("records", nargs="+", metavar="RECORD", help="records, folders of them, or their URLs")
-    parser.add_argument("--because", required=True, metavar="TEXT", help="why these verdicts are expected")
-    parser.add_argument("--issue", required=True, metavar="URL", help="where that is looked after")
+    parser.add_argument(
+        "--because", required=True, type=_sentence, metavar="TEXT", help="why these verdicts are expected"
+    )
+    parser.add_argument("--issue", required=True, type=_sentence, metavar="URL", help="where that is looked after")
     parser.add_argument("--until", type=_day, metavar="DATE", help="the day from which it no longer is")
     parser.add_argument(
         "--file", type=Path, default=Path(EXPECTATIONS), metavar="FILE", help=f"default: {EXPECTATIONS} here"
@@ -56,9 +62,18 @@ def declare(commands: Any) -> None:
 
 def _day(text: str) -> str:
     try:
-        return datetime.date.fromisoformat(text).isoformat()
+        day = datetime.date.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} isn't a day. Allowed: a date such as 2026-03-14") from None
+    if day <= datetime.date.today():
+        raise argparse.ArgumentTypeError(f"{text} is over. Allowed: a day from tomorrow on")
+    return day.isoformat()
+
+
+def _sentence(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty. Allowed: a text")
+    return text
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,12 +86,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _expect(options: argparse.Namespace) -> int:
+    if not options.file.parent.is_dir():
+        raise ExpectationError(f"--file {options.file}: there is no folder {options.file.parent}")
     records = sorted(_read(options.records), key=lambda record: record.results.summary.start)
     before = options.file.read_text(encoding="utf-8") if options.file.exists() else ""
     new, looser = _sort_out(propose(records), _read_entries(before, options))
     blocks = [one.write(options.because, options.issue, options.until or "") for one in new]
     whole = "\n".join([f"{before.rstrip()}\n", *blocks] if before.strip() else blocks)
     if blocks:
+        if before.strip() and TABLE in tomllib.loads(before) and f"[[{TABLE}]]" not in before:
+            raise ExpectationError(f"{options.file}: its entries have to be tables of their own, [[{TABLE}]]")
         _read_entries(whole, options)  # an address that isn't one, say, is refused before anything is written
         if options.write:
             write_whole(options.file, whole)
@@ -85,6 +104,9 @@ def _expect(options: argparse.Namespace) -> int:
         print(
             f"{len(new)} {'entry' if len(new) == 1 else 'entries'} {'in' if options.write else 'for'} {options.file}."
         )
+    elif not any(rank(test.word) is not Rank.NOTHING for record in records for test in record.results.tests):
+        print("Nothing to expect: no test of these records came to a result.")
+        return 3
     else:
         print("Nothing new to expect: no test failed that isn't expected.")
     for proposal, entry in looser:

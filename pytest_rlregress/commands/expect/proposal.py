@@ -111,14 +111,12 @@ def is_bad(test: RecordedTest) -> bool:
 
 def is_teardown(test: RecordedTest) -> bool:
     """Return whether a test failed after its act, by what it left behind."""
-    return test.raw_status == "error" and bool(test.extra.verdict) and rank(test.extra.verdict) is not Rank.FAILING
+    return test.status == "failed" and not test.extra.bad
 
 
 def find_word(test: RecordedTest) -> str:
     """Return the word by which an entry expects a bad test."""
-    if test.extra.component:
-        return "broken"
-    return test.extra.verdict or test.raw_status
+    return test.extra.bad
 
 
 def _is_good(test: RecordedTest) -> bool:

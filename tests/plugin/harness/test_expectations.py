@@ -74,7 +74,7 @@ def test_known_is_green_and_says_so(night, pytester, workers):
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "OK on cpu: 1 guard held*",
+            "OK on cpu: 1 guard held; 3 tests bad as expected.",
             "Known and looked after, 3 tests: short-column regressed (1): https://example.org/issues/1",
         ]
     )
@@ -82,6 +82,23 @@ def test_known_is_green_and_says_so(night, pytester, workers):
     assert words["test_remedy[1]"] == ("passed", f"https://example.org/issues/1 ({FILE}:2)")
     assert words["test_remedy[2]"] == ("passed", "")
     assert words["test_set_up"] == ("passed", f"https://example.org/issues/2 ({FILE}:14)")
+
+
+@pytest.mark.parametrize("ending", ["os.abort()", "assert 0"])
+def test_crash_is_no_failed_assertion(night, pytester, ending):
+    (pytester.path / "mine" / "test_it.py").write_text(
+        f"import os, pytest\n@pytest.mark.needs('numpy')\ndef test_plain(): {ending}\n"
+    )
+    assert night(KNOWN).ret == (1 if "abort" in ending else 0)
+    assert night(KNOWN.replace('"failed"', '"crashed"')).ret == (0 if "abort" in ending else 1)
+
+
+def test_what_an_expected_test_leaves_behind_is_red(night, pytester):
+    leaves = "\n@pytest.fixture\ndef left():\n    yield\n    assert 0\n"
+    scenario = SCENARIO.replace("def test_plain():", "def test_plain(left):") + leaves
+    (pytester.path / "mine" / "test_it.py").write_text(scenario)
+    assert night(KNOWN).ret == 1
+    assert read_words(pytester)["test_plain"] == ("failed", "")
 
 
 def test_new_is_red(night):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.commands.expect.proposal import propose
+from pytest_rlregress.commands.expect.proposal import is_teardown, propose
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.records import record_types
 from pytest_rlregress.records.expectations import read_entries
@@ -18,7 +18,8 @@ GUARD = "batch/mask_length_drift/test_x.py::test_it[{}]"
 
 def make_test(number, word, components="verl"):
     status = "failed" if word in ("regressed", "hung") else "passed"
-    extra = HarnessProperties("mask-length-drift", "guards", word, components=components)
+    bad = word if status == "failed" else ""
+    extra = HarnessProperties("mask-length-drift", "guards", word, components=components, bad=bad)
     return RecordedTest(GUARD.format(number), status, status, 1, "x", extra)
 
 
@@ -92,3 +93,11 @@ def test_what_is_expected_already_is_not_proposed():
     test = record.results.tests[0]
     test.status, test.raw_status, test.extra.expected = "passed", "passed", "https://example.org/1"
     assert propose([record]) == []
+
+
+def test_what_a_test_leaves_behind_is_not_proposed():
+    record = make_record(["held"])
+    test = record.results.tests[0]
+    test.status, test.raw_status = "failed", "error"
+    assert propose([record]) == []
+    assert is_teardown(test)

@@ -56,6 +56,7 @@ TEST = {
             "verdict": "regressed",
             "note": "n",
             "untried": "u",
+            "bad": "regressed",
             "expected": "https://example.org/1 (rlregress-expect.toml:1)",
             "cause": "c",
             "subject": "s",
