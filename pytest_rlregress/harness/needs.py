@@ -1,4 +1,4 @@
-"""What a contained test needs: components, parts of them, systems, interfaces of the installed releases, hardware."""
+"""Needs of a contained test: components, parts of them, systems, interfaces of the installed releases, hardware."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_rlregress.stack.interfaces import is_interface, parse_interface
 
 @dataclass(frozen=True)
 class Needs:
-    """What a test names, and the fixtures that it asks for.
+    """Needs that a test names, and the fixtures that it asks for.
 
     Attributes:
         components: Components, parts of them and systems, those of the interfaces among them.

@@ -1,4 +1,4 @@
-"""What the release that flips a test changes for a run: the lines of ``rlregress moved``."""
+"""Tell what the release that flips a test changes for a run: the lines of ``rlregress moved``."""
 
 from __future__ import annotations
 

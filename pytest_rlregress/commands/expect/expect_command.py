@@ -19,6 +19,7 @@ from pytest_rlregress.records.expectations import TABLE, Expectation, Expectatio
 from pytest_rlregress.records.reader import RecordError, read
 from pytest_rlregress.records.record_types import Record
 from pytest_rlregress.records.remote import RemoteError, find_here
+from pytest_rlregress.util import toml_table
 from pytest_rlregress.util.files import write_whole
 
 _MANUAL = """\
@@ -89,7 +90,7 @@ def _expect(options: argparse.Namespace) -> int:
     if not options.file.parent.is_dir():
         raise ExpectationError(f"--file {options.file}: there is no folder {options.file.parent}")
     records = sorted(_read(options.records), key=lambda record: record.results.summary.start)
-    before = options.file.read_text(encoding="utf-8") if options.file.exists() else ""
+    before = toml_table.read(options.file, ExpectationError) if options.file.exists() else ""
     new, looser = _sort_out(propose(records), _read_entries(before, options))
     blocks = [one.write(options.because, options.issue, options.until or "") for one in new]
     whole = "\n".join([f"{before.rstrip()}\n", *blocks] if before.strip() else blocks)

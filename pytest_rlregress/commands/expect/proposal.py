@@ -37,11 +37,6 @@ class Proposal:
     verdicts: tuple[str, ...]
     condition: Condition
 
-    @property
-    def about(self) -> str:
-        """Which tests it is about, in words."""
-        return ", ".join(self.names)
-
     def is_about_what(self, entry: Expectation) -> bool:
         """Return whether an entry is about the same tests under the same condition."""
         names = entry.tests or tuple(filter(None, (entry.failure, entry.component)))
@@ -80,7 +75,7 @@ def propose(records: Sequence[Record]) -> list[Proposal]:
         good = [(record, test) for record, test in seen if _is_good(test)]
         known_in = frozenset(filter(None, bad[-1][1].extra.components.split(",")))
         condition, wavers = _find_condition([record for record, _ in bad], [record for record, _ in good], known_in)
-        words = [find_word(test) for _, test in bad] + [test.word for _, test in good if wavers]
+        words = [test.extra.bad for _, test in bad] + [test.word for _, test in good if wavers]
         extra = bad[-1][1].extra
         key = "component" if extra.component else "failure" if extra.failure else "tests"
         group = key, extra.component or extra.failure, tuple(dict.fromkeys(words)), condition
@@ -106,17 +101,12 @@ def _name_tests(proposal: Proposal, names: Sequence[str], said: Iterable[Recorde
 
 def is_bad(test: RecordedTest) -> bool:
     """Return whether a test failed its run, by its own act: what fails in teardown says nothing of that."""
-    return test.status == "failed" and not is_teardown(test)
+    return test.status == "failed" and bool(test.extra.bad)
 
 
 def is_teardown(test: RecordedTest) -> bool:
     """Return whether a test failed after its act, by what it left behind."""
     return test.status == "failed" and not test.extra.bad
-
-
-def find_word(test: RecordedTest) -> str:
-    """Return the word by which an entry expects a bad test."""
-    return test.extra.bad
 
 
 def _is_good(test: RecordedTest) -> bool:

@@ -46,7 +46,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What the processes of a run wrote, by step, in their order."""
+    """The events that the processes of a run wrote, by step, in their order."""
 
     lines: Sequence[dict[str, Any]]
     completions: Sequence[dict[str, Any]]
