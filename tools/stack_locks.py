@@ -169,7 +169,7 @@ def draw(seed: str) -> LockRequest:
 
 
 def _draw_release(package: str, day: datetime.date, randomness: random.Random, taken: SpecifierSet = _ANY) -> str:
-    """Return the pin of a package as it was on a drawn day; another day where no release of then is one of ``taken``."""
+    """Return the pin of a package as it was on a drawn day; another day where that release is none of ``taken``."""
     while True:
         drawn = day - datetime.timedelta(randomness.randint(0, _MONTHS_15))
         request = LockRequest(package, "", drawn.isoformat())
