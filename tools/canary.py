@@ -30,7 +30,7 @@ BISECTS = 3  # in a night
 BISECT_SECONDS = 5400
 # GitHub takes 256 and 65,536.
 _TITLE_CHARACTERS = 200
-_BODY_CHARACTERS = 64_000
+BODY_CHARACTERS = 64_000
 
 
 def night(history: Path, out: Path, request: LockRequest) -> None:
@@ -61,7 +61,7 @@ def night(history: Path, out: Path, request: LockRequest) -> None:
         lines = [(out / "body.md").read_text(encoding="utf-8")]
         for command in choose_bisects(news, before, tonight):
             lines += [f"## {code_span(command[-1])}", "", code_block(shlex.join(command), "sh"), "", bisect(command)]
-        (out / "body.md").write_text("\n".join(lines)[:_BODY_CHARACTERS] + "\n", encoding="utf-8")
+        (out / "body.md").write_text("\n".join(lines)[:BODY_CHARACTERS] + "\n", encoding="utf-8")
     print(f"{plural(len(released), 'package')} changed, {plural(len(news), 'verdict')} with them")
 
 

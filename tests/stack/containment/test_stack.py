@@ -47,6 +47,14 @@ def test_the_first_on_the_path_counts(site, monkeypatch, tmp_path_factory):
     assert stack.versions()["verl"] == "0.9.1"  # what a dict of all distributions gets wrong
 
 
+def test_a_folder_under_two_names_is_looked_at_once(site, monkeypatch, tmp_path_factory):
+    link = tmp_path_factory.mktemp("other") / "lib64"
+    link.symlink_to(site)
+    monkeypatch.setattr(sys, "path", [str(site), str(link), str(site)])
+    install(site, "verl", "0.9.1")
+    assert [one.version for one in stack.distributions()] == ["0.9.1"]
+
+
 @pytest.mark.parametrize(
     ("name", "specifier", "holds"),
     [
