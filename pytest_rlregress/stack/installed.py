@@ -144,7 +144,7 @@ def parse_condition(value: object) -> SpecifierSet:
 
 
 def distributions() -> Iterator[metadata.Distribution]:
-    """Find what is installed, once; not what setuptools brings along in a folder that it adds to the path when imported.
+    """Find what is installed, each once; not what setuptools brings along in a folder that its import adds to the path.
 
     A library may add a folder to the path that is there, by this name or another: lib64 is often a link to lib.
     """
