@@ -121,6 +121,7 @@ def test_chat_template_path(tiny_qwen, train, tmp_path, family):
 
 @pytest.mark.guards("assistant-mask-empty")
 @WITH_TRL
+@pytest.mark.needs("trl.trainer.sft_trainer:get_training_chat_template")
 @pytest.mark.parametrize("template", ["qwen2_5_chat_template", "qwen3_chat_template"])
 def test_family_that_trl_knows(tiny_qwen, train, template):
     """TRL's own template of a family may train on the line breaks around a turn too."""
