@@ -4,7 +4,8 @@ Each lock in requirements/stacks/ is built in an environment of its own below .s
 and runs from another folder, as a user's would. A run leaves docs/stacks.md, and a short record beside the lock: a JSON
 object, a line a side, ``"mask-length-drift guards": ["held", ""]``, with the gravest verdict and why. The checks of
 components are in it too, ``"vllm-engine component": ["passed", ""]``, and any other test under its own name, where it
-failed.
+failed. ``"tests judged"`` says how many gave a verdict of those that can run there, and which releases could not be
+driven by the others.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pages
 import stack_locks
 from building import CHECKOUT, Unbuildable, make_environment, uv
-from pages import ShortRecord, SideResult
+from pages import JUDGED, ShortRecord, SideResult
 
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.records import reader
+from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.util.text import on_one_line, strip_escapes
 
 ENVIRONMENTS = CHECKOUT / ".stacks"
@@ -37,6 +39,8 @@ LIMIT_SECONDS = 7200
 # What is blocked says more of a stack than what is unavailable, which may be for want of a GPU.
 _GRAVEST = ("error", "failed", *(one for one in Verdict if one != Verdict.UNAVAILABLE), Verdict.UNAVAILABLE)
 _NOTE_CHARACTERS = 240
+_NOT_HERE = re.compile(r" is not installed\b|^needs (?:a GPU|\d+ GPUs|wsl2|windows|macos)\b")
+_UNDRIVEN = re.compile(r"^(\S+ \d\S*) can't be driven|, which (\S+ \d\S*) ")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -112,11 +116,26 @@ def run_and_keep(lock_file: Path, failures: Sequence[str] = ()) -> bool:
 
 def summarize(full: Path) -> str:
     """Count the tests of a record by verdict, and say which share of those that can run here gave one."""
-    words = Counter(test.word for test in reader.read(full).results.tests if test.extra.failure)
+    tests = reader.read(full).results.tests
+    words = Counter(test.word for test in tests if test.extra.failure)
     said = ", ".join(f"{count} {word}" for word, count in words.most_common())
-    judged = sum(count for word, count in words.items() if rank(word) is not Rank.NOTHING)
-    tried = judged + words[Verdict.UNAVAILABLE]
-    return f"{said}; a verdict of {judged / tried:.0%} of {tried} tests that nothing blocks" if tried else said
+    judged = count_judged(tests)
+    return f"{said}; judged {judged.word} ({judged.note})"
+
+
+def count_judged(tests: Iterable[RecordedTest]) -> SideResult:
+    """Count the tests that gave a verdict, of those whose components are installed and work.
+
+    The note names the releases that the others could not drive, each with how many. What needs a GPU or another system
+    is not counted, as no stack could bring it here.
+    """
+    tests = [test for test in tests if test.extra.failure]
+    judged = sum(rank(test.word) is not Rank.NOTHING for test in tests)
+    reasons = [on_one_line(test.extra.note or test.message) for test in tests if test.word == Verdict.UNAVAILABLE]
+    here = [reason for reason in reasons if not _NOT_HERE.search(reason)]
+    releases = Counter(found[1] or found[2] if (found := _UNDRIVEN.search(one)) else "others" for one in here)
+    named = ", ".join(f"{release} ({count})" for release, count in releases.most_common())
+    return SideResult(f"{judged} of {judged + len(here)}", named)
 
 
 def run_lock(lock_file: Path, failures: Sequence[str] = ()) -> Path:
@@ -155,7 +174,7 @@ def shorten(path: Path) -> ShortRecord:
     results = reader.read(path).results
     if results.extra.state != "complete":
         raise ValueError(f"the run is {results.extra.state}")
-    found: dict[str, SideResult] = {}
+    found = {JUDGED: count_judged(results.tests)}
     for test in results.tests:
         key, result = test.name, SideResult(test.word, _shorten_note(test.extra.note or test.message))
         if test.extra.component:
