@@ -14,7 +14,7 @@ def verls(batch, rows=None, name="vanilla", mode="seq-mean-token-mean", weights=
     """Return verl's loss of the batch by ``ppo_loss``, as its workers call it: a micro batch after the other.
 
     Args:
-        batch: Its rows without padding are what verl is given, behind a prompt; log-probabilities are of all tokens.
+        batch: Its padded rows are what verl is given, behind a prompt; log-probabilities are of all tokens.
         rows: How many rows each micro batch has; all in one by default.
         name: The policy loss, as verl registers it.
         mode: verl's ``loss_agg_mode``.
@@ -40,9 +40,12 @@ def verls(batch, rows=None, name="vanilla", mode="seq-mean-token-mean", weights=
         policy_loss={"loss_mode": name},
         **settings,
     )
-    lengths = (batch.sequences >= 0).sum(dim=1).tolist()
-    responses = {
-        "responses": torch.ones_like(batch.mask),
+    lengths = (batch.sequences >= 0).sum(dim=1)
+    prompts = torch.ones(len(lengths), PROMPT, dtype=torch.long)
+    tensors = {
+        "prompts": prompts,
+        "responses": torch.ones_like(batch.mask, dtype=torch.long),
+        "attention_mask": torch.cat([prompts, (batch.sequences >= 0).long()], dim=1),
         "response_mask": batch.mask,
         "old_log_probs": batch.old_log_probs,
         "advantages": batch.advantages,
@@ -52,21 +55,10 @@ def verls(batch, rows=None, name="vanilla", mode="seq-mean-token-mean", weights=
     told = {"dp_size": RANKS, "batch_num_tokens": batch.batch_tokens, "global_batch_size": batch.batch_sequences}
     losses = []
     for part in torch.arange(len(lengths)).split(rows or len(lengths)):
-        widths = [lengths[row] for row in part]
-        tensors = {
-            field: _nested([tensor[row, :width] for row, width in zip(part, widths, strict=True)])
-            for field, tensor in responses.items()
-        }
-        tensors["prompts"] = _nested([torch.ones(PROMPT, dtype=torch.long) for _ in part])
-        # A token's log-probability is at the place before it.
+        # What the model gives out has no padding. A token's log-probability is at the place before it.
         around = [torch.nn.functional.pad(batch.log_probs[row, : lengths[row]], (PROMPT - 1, 1)) for row in part]
-        data = tensordict_utils.get_tensordict(tensors, {**told, "global_token_num": sum(widths)})
-        losses.append(ppo_loss(config, {"log_probs": _nested(around)}, data)[0])
+        output = torch.nested.as_nested_tensor(around, layout=torch.jagged)
+        of_part = {field: tensor[part] for field, tensor in tensors.items()}
+        data = tensordict_utils.get_tensordict(of_part, {**told, "global_token_num": int(lengths[part].sum())})
+        losses.append(ppo_loss(config, {"log_probs": output}, data)[0])
     return sum(losses) / RANKS  # FSDP takes the mean of the ranks'
-
-
-def _nested(rows):
-    """Return rows of unequal lengths as one tensor."""
-    import torch
-
-    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
