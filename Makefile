@@ -9,7 +9,7 @@ TOUCHED = $(shell for base in origin/main main HEAD~1; do git diff --name-only $
     done | awk -F/ '$$1 == "scenarios" && NF > 3 {gsub("_", "-", $$3); print $$2 "/" $$3} \
         $$1 == "scenarios" && NF == 3 && !/[.]md$$/ {print $$2 "/"} $$2 == "remedies" {sub("[.]py", "", $$3); print $$3 "/"}' | sort -u)
 
-.PHONY: help run test test-all test-nightly test-mutants matrix stacks lint docs site lock bench dist clean
+.PHONY: help run test test-all test-nightly test-mutants matrix stacks drawn lint docs site lock bench dist clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
@@ -37,8 +37,11 @@ test-mutants: $(INSTALLED) ## the mutants of the failures that differ from main,
 matrix: $(INSTALLED) ## tests under every supported pytest, xdist, Python, and with other plugins; ARGS="lowest plugins"
 	$(BIN)/python tools/support_matrix.py $(ARGS)
 
-stacks: $(INSTALLED) ## the harness on stacks of other times, and docs/stacks.md; ARGS="december-2025 newest", one failure on one: "newest sigfpe-embedding", a drawn one: "draw 1"
+stacks: $(INSTALLED) ## the harness on stacks of other times, and docs/stacks.md; ARGS="december-2025 newest", one failure on one: "newest sigfpe-embedding"
 	$(BIN)/python tools/stacks.py run $(ARGS)
+
+drawn: $(INSTALLED) ## the harness on a stack that nobody chose; ARGS=SEED, today by default
+	$(BIN)/python tools/stacks.py run draw $(or $(ARGS),$(shell date -u +%F))
 
 lint: $(INSTALLED) ## ruff format and check, mypy strict, wording, actionlint
 	$(BIN)/ruff format --check .

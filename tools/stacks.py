@@ -36,6 +36,8 @@ from pytest_rlregress.util.text import on_one_line, strip_escapes
 
 ENVIRONMENTS = CHECKOUT / ".stacks"
 LIMIT_SECONDS = 7200
+# Of drawn releases that nothing satisfies together another set is drawn.
+_DRAWS = 5
 # What is blocked says more of a stack than what is unavailable, which may be for want of a GPU.
 _GRAVEST = ("error", "failed", *(one for one in Verdict if one != Verdict.UNAVAILABLE), Verdict.UNAVAILABLE)
 _NOTE_CHARACTERS = 240
@@ -81,12 +83,21 @@ def run_drawn(seed: str) -> bool:
     lock_file = ENVIRONMENTS / "drawn" / f"drawn-{seed}.txt"
     lock_file.parent.mkdir(parents=True, exist_ok=True)
     if not lock_file.exists():
-        try:
-            lock_file.write_text(stack_locks.resolve(stack_locks.draw(seed)), encoding="utf-8")
-        except Unbuildable as error:
-            print(f"{lock_file.stem}: {error}", flush=True)
+        drawn = _resolve_drawn(seed)
+        if drawn is None:
             return False
+        lock_file.write_text(drawn, encoding="utf-8")
     return run_and_keep(lock_file)
+
+
+def _resolve_drawn(seed: str) -> str | None:
+    """Return the lock of the first stack drawn by a seed, and then by ``SEED-2`` and so on, that can be resolved."""
+    for again in (seed, *(f"{seed}-{number}" for number in range(2, _DRAWS + 1))):
+        try:
+            return stack_locks.resolve(stack_locks.draw(again))
+        except Unbuildable as error:
+            print(f"drawn-{again}: {error}", flush=True)
+    return None
 
 
 def run_and_keep(lock_file: Path, failures: Sequence[str] = ()) -> bool:

@@ -169,6 +169,7 @@ def test_worst_verdict_counts_and_its_note_names_no_machine(script, tmp_path):
         "short-column reproduces": "changed",
         "short-column guards": "held",
         "test_it.py::test_of_no_failure": "failed",
+        "tests judged": "3 of 3",
     }
     assert record["short-column reproduces"].note.endswith("ValueError: long, see …/log.txt, at … …")
     module.write_record(tmp_path / "short.json", record)
