@@ -31,6 +31,7 @@ class Endpoint:
     verdict: str = ""  # ``reproduced``, ``passed``, ``failed``, …; "" where it was not tested
     text: str = ""  # what came out, "" where it passed
     title: str = ""  # a commit's subject
+    cause: str = ""  # what it failed by at its root, as a run's answer names it; "" where no package raised it
     conflict: str = ""  # why its environment could not be built, all that was said
 
 
@@ -124,6 +125,8 @@ def tell(answer: Answer) -> Document:
     """Tell what a bisect found."""
     headline = [_explain_not_found(answer, answer.not_found)] if answer.not_found else []
     headline += [*_describe_set(answer.changed), *map(_describe_flip, answer.culprits)]
+    causes = dict.fromkeys(one.first_bad.cause for one in answer.culprits if one.first_bad.cause)
+    headline += [f"It fails by: {one_line(cause)}" for cause in causes]
     return Document(answer.test, headline, [*_list_sections(answer)], answer, _FORMAT, answer.exit_code)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pytest_rlregress.commands.bisect.answer import Culprit, Endpoint, NotFound, Untested
+from pytest_rlregress.failures.causes import find_cause
 from pytest_rlregress.failures.observations import Observation, describe, find_first_line, is_failing, is_same_failure
 from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.stack.locks import differences
@@ -67,7 +68,9 @@ class FollowedTest:
         observation = trial.runs[0].find(self.test) if trial is not None and trial.runs else None
         if observation is None:
             return point
-        return replace(point, verdict=observation.verdict, text=observation.text or observation.outcome.message)
+        text = observation.text or observation.outcome.message
+        cause = find_cause(observation.outcome) if is_failing(observation) else ""
+        return replace(point, verdict=observation.verdict, text=text, cause=cause)
 
 
 def follow_test(good: Candidate, bad: Candidate, runner: TrialRunner) -> FollowedTest:

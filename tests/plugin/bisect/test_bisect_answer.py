@@ -27,7 +27,13 @@ from pytest_rlregress.trials.trial import Progress, RunContext, Trial, TrialSumm
 from pytest_rlregress.util.units import format_duration
 
 LAST_GOOD = Endpoint("4.57.6", "2026-01-16", "absent")
-FIRST_BAD = Endpoint("5.0.0", None, "reproduced", "Traceback\nE   ValueError: lengths differ\n")
+FIRST_BAD = Endpoint(
+    "5.0.0",
+    None,
+    "reproduced",
+    "Traceback\nE   ValueError: lengths differ\n",
+    cause="ValueError: lengths differ (in transformers/batch.py:pad)",
+)
 CULPRIT = Culprit(
     "transformers",
     LAST_GOOD,
