@@ -12,6 +12,7 @@ from unittest import mock
 from pytest_rlregress.agreement.engine import eager_helpers
 from pytest_rlregress.fixtures import vllm_engine
 from pytest_rlregress.fixtures.trl_on_cpu import while_built
+from pytest_rlregress.stack import InterfaceMissing
 
 
 def prepare(folder: Path, **settings: Any) -> AbstractContextManager[Any]:
@@ -37,7 +38,13 @@ def prepare(folder: Path, **settings: Any) -> AbstractContextManager[Any]:
         "max_num_seqs": 4,
         **settings,
     }
-    signature(vllm_generation.VLLMGeneration).bind(**arguments)
+    takes = signature(vllm_generation.VLLMGeneration)
+    if "is_fsdp_enabled" in takes.parameters:  # before TRL 1.6
+        arguments["is_fsdp_enabled"] = False
+    try:
+        takes.bind(**arguments)
+    except TypeError as error:
+        raise InterfaceMissing(f"needs TRL's VLLMGeneration as it is called here: {error}") from error
 
     @contextmanager
     def start() -> Iterator[Any]:

@@ -8,7 +8,10 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
-TRAINER = pytest.mark.needs("verl-trainer")  # its agent loops import what its trainer does
+# Its agent loops import what its trainer does.
+TRAINER = pytest.mark.needs(
+    "verl-trainer", "verl.experimental.agent_loop.agent_loop:AgentLoopOutput(response_logprobs, extra_fields)"
+)
 IDS = [314, 271, 828, 182, 845]
 LOGPROBS = [-0.5, -1.25, -2.0, -0.125, -3.5]
 END = 2  # <|im_end|>, which a loop appends where a stop string ended the sampling: no engine drew it

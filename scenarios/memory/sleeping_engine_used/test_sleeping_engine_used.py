@@ -94,7 +94,7 @@ def test_update_in_order(llm, weights, vllm_engine):
 @pytest.mark.guards("sleeping-engine-used", fidelity="stand-in")
 @pytest.mark.needs("trl-trainer", "vllm-engine")
 def test_trl_wakes_what_it_uses(tiny_qwen):
-    """TRL's own sync and generation with vllm_enable_sleep_mode, twice."""
+    """TRL's own sync and generation with vllm_enable_sleep_mode, as its trainer calls them, twice."""
     lengths = {
         "max_model_length": 128,
         "max_completion_length": 4,
@@ -113,6 +113,7 @@ def test_trl_wakes_what_it_uses(tiny_qwen):
         with watched(generation.llm) as forwards:
             for _ in range(2):
                 assert executor.sleeping_tags == BOTH
+                generation.sync_weights()
                 _, completions, *_ = generation.generate([[100] * 8], None, 1)
                 assert [len(ids) for ids in completions] == [4]
         assert executor.sleeping_tags == BOTH
