@@ -103,7 +103,8 @@ def replayed_routing(model: PreTrainedModel, experts: torch.Tensor) -> Iterator[
     """
     import torch
 
-    layers = [layer.mlp.gate for layer in model.get_decoder().layers if hasattr(layer.mlp, "gate")]
+    decoder = model.get_decoder() or model.base_model  # transformers 4.56 has no decoder of a decoder
+    layers = [layer.mlp.gate for layer in decoder.layers if hasattr(layer.mlp, "gate")]
     if experts.dim() != 3 or experts.shape[1] != len(layers):
         raise ValueError(f"experts {tuple(experts.shape)} for {len(layers)} layers with a router")
     if experts.shape[2] != model.config.num_experts_per_tok:

@@ -22,7 +22,12 @@ def rollout_batch(tokenizer, ids, mask, logprobs):
     from verl.experimental.agent_loop import agent_loop
 
     rollout = SimpleNamespace(prompt_length=4, response_length=8)
-    worker = object.__new__(getattr(agent_loop, "AgentLoopWorkerBase", None) or agent_loop.AgentLoopWorker)
+    worker_class = getattr(agent_loop, "AgentLoopWorkerBase", None) or agent_loop.AgentLoopWorker
+    if not hasattr(worker_class, "_agent_loop_postprocess"):
+        raise InterfaceMissing(
+            f"needs AgentLoopWorker._agent_loop_postprocess, which verl {versions()['verl']} doesn't have"
+        )
+    worker = object.__new__(worker_class)
     about = {"reward_model": SimpleNamespace(enable=False, enable_resource_pool=False)}
     worker.__dict__.update(
         tokenizer=tokenizer,
