@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from pytest_rlregress.records.reader import JOURNAL, RecordError, is_journal, read
+from pytest_rlregress.records.reader import JOURNAL, TRUST, RecordError, is_journal, read
 from pytest_rlregress.util import cache
 from pytest_rlregress.util.files import check_url
 
@@ -74,6 +74,10 @@ class RemoteRecords:
         """Return copies of all records and journals there, and those that are unsent."""
         return list(map(Path, self._run_aside("fetch")))
 
+    def send_trust(self) -> None:
+        """Send the files that say which records are trusted."""
+        self._run_aside("trust")
+
     def _run_aside(self, *arguments: str) -> list[str]:
         # In a process of its own: tests are forked from this one, which must have no thread and none of their modules.
         command = [sys.executable, "-P", "-m", "pytest_rlregress.records.remote", self.url, *arguments]
@@ -91,13 +95,17 @@ class RemoteRecords:
 
 
 def main() -> int:
-    """Do ``begin PROFILE``, ``end`` or ``fetch``: ``python -m pytest_rlregress.records.remote URL WHAT``."""
+    """Do ``begin PROFILE``, ``end``, ``fetch`` or ``trust``: ``python -m pytest_rlregress.records.remote URL WHAT``."""
     url, what, *profiles = sys.argv[1:]
     records = RemoteRecords(url)
     try:
         storage, root = _open(records.url)
         if what == "begin":
             storage.pipe_file(f"{root}/.rlregress", b"")
+        if what == "trust":
+            for path in records.copies.rglob(TRUST):
+                storage.pipe_file(f"{root}/{path.relative_to(records.copies).as_posix()}", path.read_bytes())
+            return 0
         if what != "fetch":
             _send(storage, root, records)
         if what != "end":
@@ -160,6 +168,8 @@ def _fetch(storage: Any, root: str, records: RemoteRecords, pattern: str, last: 
     for name, about in storage.find(root, detail=True).items():
         below = PurePosixPath(name.removeprefix(root).lstrip("/") or PurePosixPath(name).name)
         hidden = any(part.startswith(".") for part in below.parts)
+        if below.name == TRUST and not last and not hidden:
+            storage.get_file(name, str(records.copies / below))
         if below.name.endswith((".json", JOURNAL)) and below.match(pattern) and not hidden:
             found[records.copies / below] = name, about.get("size")
     wanted = sorted(found, key=lambda path: path.name)[-last:]

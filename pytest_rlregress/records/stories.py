@@ -63,16 +63,19 @@ def tell_stories(changes: Iterable[Change]) -> list[Story]:
 
 def _make_story(changes: Sequence[Change]) -> Story:
     """Tell of changes of one kind between the same runs: what happened, and what to run for the gravest."""
-    first = max(changes, key=lambda change: change.latest.rank)
+    first = max(changes, key=lambda change: (change.number is None, change.latest.rank))
     kind, before, since = first.kind, first.before, first.since
     between, todo, command = "", "", []
     if before and since and kind is not Kind.FLAKE:
         between = describe_difference(before.run, since.run, changes)
-        if kind is Kind.REGRESSION:
+        if kind is Kind.REGRESSION and not first.number:  # bisect looks for a test that fails
             todo, command = "Find the cause", make_bisect(before.run, since.run, first.test, first.latest.failure)
         if kind in (Kind.REGRESSION, Kind.UNCONFIRMED) and not command:
-            todo = "Run it again to confirm" if kind is Kind.UNCONFIRMED else "See it fail here"
-            tests = [change.test for change in changes]
+            if kind is Kind.UNCONFIRMED:
+                todo = "Run it again to confirm"
+            else:
+                todo = "Measure it again" if first.number else "See it fail here"
+            tests = list(dict.fromkeys(change.test for change in changes))
             if len(tests) > _AGAIN:
                 tests = sorted({test.partition("::")[0] for test in tests})
             command = make_rerun(since.run, tests)
@@ -110,7 +113,8 @@ def group_alike(changes: Iterable[Change]) -> list[list[Change]]:
     groups: dict[tuple[str, str, str, str], list[Change]] = {}
     for change in changes:
         latest, words = change.latest, show_words(change)
-        key = (change.kind, latest.failure or change.test, latest.side, words)
+        about = f"{change.test} {change.number.name}" if change.number else latest.failure or change.test
+        key = (change.kind, about, latest.side, words)
         if latest.cause in shared:
             key = (change.kind, latest.cause, "", "")
         groups.setdefault(key, []).append(change)

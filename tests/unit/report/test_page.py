@@ -18,7 +18,9 @@ from pytest_rlregress.commands.report import page as package
 from pytest_rlregress.commands.report.page import plots, tables
 from pytest_rlregress.commands.report.page.page import render
 from pytest_rlregress.records.history import open_history
+from pytest_rlregress.records.measurements import MINIATURE
 from pytest_rlregress.records.night import Night, judge_night
+from pytest_rlregress.records.step_numbers import MeasuredStep
 from pytest_rlregress.records.stories import group_alike, tell_stories
 
 pytest.importorskip("jinja2")
@@ -204,14 +206,15 @@ def test_deleted_record_costs_only_its_evidence(tmp_path):
 
 def made(runs, numbers=None):
     """The plots of these runs, by name."""
-    [found] = plots.make_plots([replace(run, numbers=numbers or run.numbers) for run in runs]).values()
+    steps = [MeasuredStep("test_it", step, "", 1, of_step) for step, of_step in (numbers or {}).items()]
+    [found] = plots.make_plots([replace(run, steps=steps or run.steps) for run in runs]).values()
     return {plot.name: plot for plot in found}
 
 
 def test_a_night_without_a_run_breaks_the_line(rich):
     runs = [run for run in rich[1].runs if run.platform == "h100"]
     found = made(runs)
-    assert list(found) == list(plots.METRICS)
+    assert list(found) == [name for name in plots.METRICS if name != "kl"]
     for plot in found.values():
         assert [len(line.split()) for line in plot.lines] == [3, 5]
         assert [f"{x},{y}" for x, y, _ in plot.dots] == " ".join(plot.lines).split()
@@ -222,8 +225,8 @@ def test_a_night_without_a_run_breaks_the_line(rich):
 
 def test_each_step_has_plots_of_its_numbers(rich):
     run = rich[1].runs[0]
-    assert plots.make_plots([replace(run, numbers={})]) == {}
-    found = made([run], {"trl-step agreement": 1e-7, "loss": 1.0, "trl-step step_seconds": 1.5})
+    assert plots.make_plots([replace(run, steps=[])]) == {}
+    found = made([run], {"trl-step": {"agreement": 1e-7, "step_seconds": 1.5}, MINIATURE: {"loss": 1.0}})
     assert list(found) == ["loss", "trl-step step_seconds", "trl-step agreement"]
     assert found["trl-step step_seconds"].label.startswith("trl-step: Step time on ")
 
@@ -231,9 +234,9 @@ def test_each_step_has_plots_of_its_numbers(rich):
 @pytest.mark.parametrize(("values", "least"), [((1.0, 1.01), 0.9), ((0.0, 0.0), -1)])
 def test_plot_scale_keeps_noise_small(rich, values, least):
     runs = [run for run in rich[1].runs if run.platform == "cpu"]
-    [[plot]] = plots.make_plots(
-        [replace(run, numbers={"loss": value}) for run, value in zip(runs, values, strict=False)]
-    ).values()
+    steps = [[MeasuredStep("test_it", MINIATURE, "", 1, {"loss": value})] for value in values]
+    measured = [replace(run, steps=some) for run, some in zip(runs, steps, strict=False)]
+    [[plot]] = plots.make_plots(measured).values()
     assert float(plot.values[0][1]) <= least + 0.01
     assert all(plots.TOP + 40 < y < plots.BOTTOM - 40 for _, y, _ in plot.dots)
 
