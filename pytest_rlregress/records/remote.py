@@ -163,20 +163,27 @@ def _is_running(journal: Path) -> bool:
 
 
 def _fetch(storage: Any, root: str, records: RemoteRecords, pattern: str, last: int) -> list[Path]:
-    """Copy here the records and journals whose names match, the newest by name or all; return them and the unsent."""
+    """Copy here the records and journals whose names match, the newest by name or all; return them and the unsent.
+
+    Where all are asked for, what was decided about them comes too.
+    """
     found: dict[Path, Any] = {}
     for name, about in storage.find(root, detail=True).items():
         below = PurePosixPath(name.removeprefix(root).lstrip("/") or PurePosixPath(name).name)
         hidden = any(part.startswith(".") for part in below.parts)
-        if below.name == TRUST and not last and not hidden:
-            storage.get_file(name, str(records.copies / below))
-        if below.name.endswith((".json", JOURNAL)) and below.match(pattern) and not hidden:
+        if below.name.endswith((".json", JOURNAL, TRUST)) and below.match(pattern) and not hidden:
             found[records.copies / below] = name, about.get("size")
     wanted = sorted(found, key=lambda path: path.name)[-last:]
-    missing = [path for path in wanted if not path.exists() or path.stat().st_size != found[path][1]]
-    if missing:
-        storage.get([found[path][0] for path in missing], list(map(str, missing)))
-    return [*wanted, *sorted(records.unsent.glob(f"[!.]{pattern}"))]
+    new = [path for path in wanted if path.name == TRUST or not _has_size(path, found[path][1])]
+    for folder in {path.parent for path in new}:
+        folder.mkdir(parents=True, exist_ok=True)
+    if new:
+        storage.get([found[path][0] for path in new], list(map(str, new)))
+    return [*(path for path in wanted if path.name != TRUST), *sorted(records.unsent.glob(f"[!.]{pattern}"))]
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size == size
 
 
 if __name__ == "__main__":

@@ -63,13 +63,13 @@ def declare(commands: Any) -> None:
         help="folders of records (pytest --rl-record-dir), their URLs, or records; - reads their names, one a line",
     )
     parser.add_argument("--compare", nargs="+", metavar="RECORD", help="BEFORE AFTER [AFTER …], no folders")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a verdict got worse and that repeats")
+    parser.add_argument("--gate", action="store_true", help="exit with 1 if something got worse and that repeats")
     parser.add_argument(
         "--night", type=_night, metavar="DATE", help="such as 2026-03-14, or today (default: of the newest record)"
     )
     parser.add_argument("--expect", default="", metavar="LIST", help="hardware that should have run, such as h100,h200")
     numbers = parser.add_argument_group("numbers of training steps, judged against their trusted nights")
-    numbers.add_argument("--untrust", action="append", default=[], metavar="RECORD", help="a bad night: no reference")
+    numbers.add_argument("--untrust", action="append", default=[], metavar="RECORD", help="a bad night: never a reference")
     numbers.add_argument(
         "--trust",
         action="append",
