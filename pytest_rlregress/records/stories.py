@@ -49,21 +49,25 @@ class Story:
 
 
 def tell_stories(changes: Iterable[Change]) -> list[Story]:
-    """Group tests of a platform that changed in the same way at the same time, the most urgent first."""
+    """Group what changed on a platform in the same way at the same time, the most urgent first.
+
+    Numbers of training steps are apart from tests: among many of these nobody would see them.
+    """
     groups: dict[tuple[object, ...], list[Change]] = {}
     for change in changes:
+        about = change.kind, change.platform, change.number is None
         if change.kind is Kind.REPAIRED:
-            groups.setdefault((change.kind, change.platform, change.latest.run.id), []).append(change)
+            groups.setdefault((*about, change.latest.run.id), []).append(change)
         elif change.kind in TOLD:
             ends = tuple(point and point.run.id for point in (change.before, change.since))
-            groups.setdefault((change.kind, change.platform, ends, change.nights, change.runs), []).append(change)
+            groups.setdefault((*about, ends, change.nights, change.runs), []).append(change)
     found = sorted(groups.values(), key=lambda group: (TOLD.index(group[0].kind), group[0].platform))
     return list(map(_make_story, found))
 
 
 def _make_story(changes: Sequence[Change]) -> Story:
     """Tell of changes of one kind between the same runs: what happened, and what to run for the gravest."""
-    first = max(changes, key=lambda change: (change.number is None, change.latest.rank))
+    first = max(changes, key=lambda change: change.latest.rank)
     kind, before, since = first.kind, first.before, first.since
     between, todo, command = "", "", []
     if before and since and kind is not Kind.FLAKE:

@@ -69,7 +69,9 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument("--expect", default="", metavar="LIST", help="hardware that should have run, such as h100,h200")
     numbers = parser.add_argument_group("numbers of training steps, judged against their trusted nights")
-    numbers.add_argument("--untrust", action="append", default=[], metavar="RECORD", help="a bad night: never a reference")
+    numbers.add_argument(
+        "--untrust", action="append", default=[], metavar="RECORD", help="a bad night: never a reference"
+    )
     numbers.add_argument(
         "--trust",
         action="append",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -124,7 +125,23 @@ def test_first_nights_only_watch():
 
 def test_two_runs_of_a_night_are_one_night_of_the_baseline():
     runs = [make_run(day, HEALTHY, attempt=attempt) for day in range(BASELINE // 2) for attempt in (0, 1)]
+    assert judge_last(runs)[0].baseline.night == BASELINE // 2
     assert judge_each([*runs, make_run(9, {**HEALTHY, "kl": 9.0})])["kl"][-1] == NumberWord.WATCHED
+
+
+def test_of_two_tests_of_a_step_the_first_is_judged():
+    runs = [make_run(day, HEALTHY) for day in range(2)]
+    other = replace(runs[0].steps[0], test="training/test_other.py::test_other")
+    runs = [replace(run, steps=[*run.steps, other]) for run in runs]
+    found = make_history(runs)
+    results = {**found.timelines["h100"], other.test: found.timelines["h100"][TEST]}
+    assert {test for test, _ in judge_numbers(runs, results, {})} == {TEST}
+
+
+def test_the_corridor_follows_the_last_thirty_nights():
+    values = [1e-3 * factor for factor, nights in ((1, 200), (1.3, 31), (1.69, 5)) for _ in range(nights)]
+    assert set(judge_series(values)[BASELINE:]) == {NumberWord.INSIDE}
+    assert judge_series([*values[:205], 1.69e-3])[-1] == NumberWord.OUTSIDE
 
 
 # -- jumps -------------------------------------------------------------------------------------------------------------
@@ -133,6 +150,7 @@ def test_two_runs_of_a_night_are_one_night_of_the_baseline():
 JUMPS = [
     ("agreement", 0.094),
     ("agreement", 0.0),
+    ("agreement", -1e-3),
     ("agreement", 5e-4),
     ("kl", 0.0),
     ("grad_norm", 12.0),
@@ -254,8 +272,9 @@ def test_a_test_that_is_not_good_is_no_reference():
 
 
 def test_a_night_that_jumped_is_not_trusted():
-    values = [1e-3] * 12 + [0.1] * 60
-    assert set(judge_series(values)[12:]) == {NumberWord.OUTSIDE}
+    for jumped in (0.1, 1.7e-3):  # the second is within what a drift may come to
+        values = [1e-3] * 12 + [jumped] * 60
+        assert set(judge_series(values)[12:]) == {NumberWord.OUTSIDE}
 
 
 def test_an_untrusted_night_is_no_reference_and_is_judged():
@@ -300,9 +319,9 @@ def test_the_order_of_the_first_nights_does_not_matter(values, name, drawn):
 
 
 @given(
-    st.lists(st.floats(1e-3, 1e9), min_size=BASELINE, max_size=60),
+    st.lists(st.floats(1, 1e9), min_size=BASELINE, max_size=60),
     st.sampled_from(NAMES),
-    st.floats(1e-3, 1e12),
+    st.floats(1, 1e12),
 )
 def test_what_is_between_the_ends_is_inside(values, name, value):
     """Also where values drift: only what is inside is trusted, so that the corridor never closes."""
