@@ -88,21 +88,27 @@ class Corridor:
 
 @dataclass
 class Reference:
-    """The trusted nights of one number: their values, scaled and ascending by night, and how many nights they are."""
+    """The trusted nights of one number: their values, scaled and ascending by night, and how many nights they are.
+
+    ``limits`` are the ends of what a drift may come to, once there are enough nights.
+    """
 
     width: Width
     values: list[float] = field(default_factory=list)
     nights: int = 0
     last: datetime.date | None = None
+    limits: tuple[float, float] | None = None
 
     def judge(self, value: float) -> Corridor:
         """Judge a value; NaN stands for one that is missing or not finite."""
         if self.nights < BASELINE:
             return Corridor(NumberWord.WATCHED)
         middle, half = self._measure(self.values[-_WINDOW:])
-        first, limit = self._measure(self.values[:BASELINE])
-        low = max(middle - half, first - limit * _DRIFT)
-        high = min(middle + half, first + limit * _DRIFT)
+        if self.limits is None:  # from then on the first values are the same
+            first, limit = self._measure(self.values[:BASELINE])
+            self.limits = first - limit * _DRIFT, first + limit * _DRIFT
+        low = max(middle - half, self.limits[0])
+        high = min(middle + half, self.limits[1])
         ends = self.width.unscale(low), self.width.unscale(high)
         if math.isnan(value):
             return Corridor(NumberWord.MISSING, *ends)
@@ -129,6 +135,7 @@ class Reference:
         self.values.clear()
         self.nights = 0
         self.last = None
+        self.limits = None
 
 
 @dataclass
