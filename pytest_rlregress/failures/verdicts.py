@@ -80,7 +80,7 @@ class NumberWord(StrEnum):
         return self in (NumberWord.OUTSIDE, NumberWord.MISSING)
 
 
-_RANKS = {
+_RANKS: dict[str, Rank] = {
     **{verdict.value: verdict.rank for verdict in Verdict},
     **dict.fromkeys(
         (EXPECTED, "passed", "xfailed", "xpassed"), Rank.GOOD
