@@ -1,6 +1,7 @@
 """Writes docs/stacks.md, docs/failures and what the package knows of tried stacks: ``make docs``.
 
-docs/stacks.md has failures by stacks, and what was found out about each bad verdict; docs/failures a page for each
+docs/stacks.md has failures by stacks, and what was found out about each bad verdict; docs/normal-numbers.md the numbers
+of healthy training steps; docs/failures a page for each
 failure, with what it shows on which stack, and the index. pytest_rlregress/failures/tried.json has the
 releases that each was tried with.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import normal_numbers
 import stack_locks
 from building import CHECKOUT
 
@@ -81,6 +83,7 @@ class RecordedStack:
 def write() -> None:
     """Write all pages, and remove those of failures that are gone."""
     (DOCS / "stacks.md").write_text(make_stacks_page(), encoding="utf-8")
+    normal_numbers.PAGE.write_text(normal_numbers.make_page(), encoding="utf-8")
     tried.FILE.write_text(make_tried(), encoding="utf-8")
     made = make_failure_pages()
     for file in (DOCS / "failures").glob("*.md"):

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import normal_numbers
 import pages
 import stack_locks
 from building import CHECKOUT, Unbuildable, make_environment, uv
@@ -118,6 +119,8 @@ def run_and_keep(lock_file: Path, failures: Sequence[str] = ()) -> bool:
     if failures:
         sides = {key: result for key, result in record.items() if key.partition(" ")[0] in failures}
         record = dict(sorted({**pages.read_record(path), **sides}.items()))
+    elif lock_file.parent == stack_locks.LOCKS:  # not of a drawn stack
+        normal_numbers.keep(full, lock_file.stem)
     write_record(path, record)
     print(f"{lock_file.stem}: {summarize(full)}; {time.monotonic() - begun:.0f} s", flush=True)
     for key, result in pages.select_bad(record).items():

@@ -64,11 +64,29 @@ class Verdict(StrEnum):
 #: The word of a test whose bad verdict is one that the user's file of expectations has.
 EXPECTED = "expected"
 
-_RANKS = {
+
+class NumberWord(StrEnum):
+    """What becomes of a training step's number, beside what its trusted nights allow."""
+
+    WATCHED = "watched"
+    INSIDE = "inside"
+    ACCEPTED = "accepted"
+    OUTSIDE = "outside"
+    MISSING = "missing"
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the number is told as a failing test is."""
+        return self in (NumberWord.OUTSIDE, NumberWord.MISSING)
+
+
+_RANKS: dict[str, Rank] = {
     **{verdict.value: verdict.rank for verdict in Verdict},
     **dict.fromkeys(
         (EXPECTED, "passed", "xfailed", "xpassed"), Rank.GOOD
     ),  # where xfail is strict, pytest's word is "failed"
+    **dict.fromkeys((NumberWord.WATCHED, NumberWord.INSIDE, NumberWord.ACCEPTED), Rank.GOOD),
+    **dict.fromkeys((NumberWord.OUTSIDE, NumberWord.MISSING), Rank.FAILING),
     **dict.fromkeys(("failed", "error", "uncollected"), Rank.FAILING),  # the last: a file that cannot be imported
 }
 

@@ -11,6 +11,8 @@ from itertools import chain
 
 from pytest_rlregress.failures.verdicts import EXPECTED, Rank, Verdict
 from pytest_rlregress.records.history import Point, RecordedRun, by_night
+from pytest_rlregress.records.step_numbers import JudgedNumber
+from pytest_rlregress.util.text import plural
 
 _NIGHTS = 90  # that a flaky test's rate is taken over
 
@@ -101,6 +103,11 @@ class Change:
         return self.latest.run.platform
 
     @property
+    def number(self) -> JudgedNumber | None:
+        """The step's number that changed; None if the test itself did."""
+        return self.latest.number
+
+    @property
     def trips(self) -> bool:
         """Whether the gate closes for it: it got worse, and that repeats."""
         return self.kind is Kind.REGRESSION
@@ -114,6 +121,15 @@ class Change:
     def fails_as_before(self) -> bool:
         """Whether it fails tonight, and nothing about that is new."""
         return self.kind is Kind.KNOWN and self.fails
+
+
+def count_changed(changes: Sequence[Change]) -> str:
+    """Count what changed: ``2 tests and 1 number``; a number is one of a training step."""
+    numbers = sum(change.number is not None for change in changes)
+    tests = len(changes) - numbers
+    told = [plural(tests, "test")] if tests or not numbers else []
+    told += [plural(numbers, "number")] if numbers else []
+    return " and ".join(told)
 
 
 def classify(

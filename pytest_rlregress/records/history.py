@@ -20,9 +20,9 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from pytest_rlregress.failures.verdicts import Rank, rank
-from pytest_rlregress.records import step_numbers
 from pytest_rlregress.records.reader import JOURNAL, RecordError, is_journal, read
 from pytest_rlregress.records.record_types import PytestCall, RecordedTest, RunExtra
+from pytest_rlregress.records.step_numbers import JudgedNumber, MeasuredStep, name_numbers, read_steps
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util.text import clean, quoted
 
@@ -51,7 +51,7 @@ class RecordedRun:
         seconds: How long it took.
         extra: What the record says of the run.
         lock: Every installed package.
-        numbers: What training steps measured, by name: ``pytest_rlregress.records.step_numbers.read_numbers``.
+        steps: What training steps measured, the goldens' tests first.
     """
 
     id: str
@@ -60,7 +60,12 @@ class RecordedRun:
     seconds: float
     extra: RunExtra
     lock: Lock
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    steps: Sequence[MeasuredStep] = ()
+
+    @cached_property
+    def numbers(self) -> Mapping[str, float]:
+        """What each training step measured, by name."""
+        return name_numbers(self.steps)
 
     @cached_property
     def night(self) -> datetime.date:
@@ -123,6 +128,7 @@ class Point(msgspec.Struct, frozen=True, gc=False):  # there are some hundred th
         fidelity: How real the test was; "" where the record does not say.
         subject: The function under a guard, as ``package.module:function``.
         flaky: It was run again within the run, and its attempts disagree.
+        number: The number of the test that this is the result of; None for the test itself.
     """
 
     run: RecordedRun
@@ -135,6 +141,7 @@ class Point(msgspec.Struct, frozen=True, gc=False):  # there are some hundred th
     subject: str = ""
     flaky: bool = False
     cause: str = ""
+    number: JudgedNumber | None = None
 
     @property
     def night(self) -> datetime.date:
@@ -173,11 +180,13 @@ class History:
         runs: Each run once, ascending by start.
         problems: By path: each file that is not among the runs.
         timelines: By platform and test, both sorted: the test's results, the oldest first.
+        trust: By id of a run, whether its steps' numbers are trusted, where that was decided by hand.
     """
 
     runs: tuple[RecordedRun, ...]
     problems: tuple[Problem, ...]
     timelines: Mapping[str, Mapping[str, Sequence[Point]]]
+    trust: Mapping[str, bool] = field(default_factory=dict)
 
 
 def open_history(sources: Sequence[Path]) -> History:
@@ -267,7 +276,7 @@ def _read_run(path: Path) -> tuple[RecordedRun, dict[str, Point]]:
         seconds=(results.summary.stop - results.summary.start) / 1000,
         extra=extra,
         lock=_lock(tuple(extra.stack.requirements)),
-        numbers=step_numbers.read_numbers([(test.name, test.extra.measured) for test in results.tests]),
+        steps=read_steps((test.name, test.extra.measured) for test in results.tests if test.extra.measured),
     )
     return run, {intern(name): _make_point(run, test) for name, test in _key_worst(results.tests).items()}
 

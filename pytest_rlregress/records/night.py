@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pytest_rlregress.failures.verdicts import Rank
+from pytest_rlregress.failures.verdicts import NumberWord, Rank
 from pytest_rlregress.records.changes import (
     TOLD,
     WORSE,
@@ -18,13 +17,23 @@ from pytest_rlregress.records.changes import (
     Flaky,
     Kind,
     classify,
+    count_changed,
     find_flaky,
     find_worst_of_night,
 )
+from pytest_rlregress.records.corridors import judge_numbers
 from pytest_rlregress.records.history import History, Point, Problem, RecordedRun, by_night
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.util.coverage import Coverage, Unchecked
 from pytest_rlregress.util.text import plural, quoted
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """How many numbers of training steps are only watched so far, and which trusted night of them this one is."""
+
+    numbers: int
+    night: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class PlatformNight:
         last: The latest run before that night.
         results: The worst of the night, by test.
         changes: One for each test that ran this night or in the run before.
+        numbers: One for each number of a training step that was measured this night, or is missing.
     """
 
     name: str
@@ -44,6 +54,19 @@ class PlatformNight:
     last: RecordedRun | None
     results: Mapping[str, Point]
     changes: Sequence[Change]
+    numbers: Sequence[Change] = ()
+
+    @property
+    def every_change(self) -> list[Change]:
+        """Those of tests, then those of numbers."""
+        return [*self.changes, *self.numbers]
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The numbers that are only watched so far; None if all are judged."""
+        watched = [change.number for change in self.numbers if change.latest.word == NumberWord.WATCHED]
+        nights = [number.nights + 1 for number in watched if number]
+        return Baseline(len(nights), min(nights)) if nights else None
 
     @property
     def is_cut(self) -> bool:
@@ -58,7 +81,7 @@ class PlatformNight:
     @property
     def word(self) -> str:
         """The night in a word."""
-        kinds = {change.kind for change in self.changes}
+        kinds = {change.kind for change in self.every_change}
         worse = kinds & {*WORSE}
         if not self.runs:
             return "no run"
@@ -83,7 +106,7 @@ class Night:
     @property
     def changes(self) -> list[Change]:
         """Those of every platform."""
-        return [change for platform in self.platforms for change in platform.changes]
+        return [change for platform in self.platforms for change in platform.every_change]
 
     @property
     def coverage(self) -> Coverage:
@@ -123,9 +146,10 @@ class Night:
             parts.append(f"nothing got worse on {_list(compared)}")
         parts += [_tell_first(platform, several) for platform in ran if platform.last is None]
         for kind in (Kind.NEW_FAILING, Kind.LOST, Kind.REPAIRED):
-            where = [change.platform for platform in later for change in platform.changes if change.kind is kind]
-            if where:
-                parts.append(f"{_count(len(where), kind)} on {_list(sorted(set(where)))}")
+            found = [change for platform in later for change in platform.every_change if change.kind is kind]
+            if found:
+                where = sorted({change.platform for change in found})
+                parts.append(f"{_count(found, kind)} on {_list(where)}")
         known = [change.platform for change in self.changes if change.fails_as_before]
         if known:
             on = f" on {_list(sorted(set(known)))}" if several else ""
@@ -159,9 +183,9 @@ class RunComparison:
     @property
     def headline(self) -> str:
         """The first sentence of the comparison."""
-        counts = Counter(change.kind for change in self.changes)
-        parts = [_count(counts[kind], kind) for kind in TOLD if counts[kind]]
-        if not any(counts[kind] for kind in TOLD if kind is not Kind.REPAIRED):
+        by_kind = {kind: [change for change in self.changes if change.kind is kind] for kind in TOLD}
+        parts = [_count(found, kind) for kind, found in by_kind.items() if found]
+        if not any(found for kind, found in by_kind.items() if kind is not Kind.REPAIRED):
             parts.append("nothing got worse")
         known = sum(change.fails_as_before for change in self.changes)
         if known:
@@ -193,14 +217,18 @@ def judge_night(history: History, date: datetime.date | None = None, expect: Seq
             for test, points in history.timelines.get(platform, {}).items()
         }
         timelines = {test: points for test, points in timelines.items() if points}
-        platforms.append(_judge_platform(platform, runs, timelines, date))
+        platforms.append(_judge_platform(platform, runs, timelines, date, history.trust))
         flaky += find_flaky(platform, timelines, date)
     flaky.sort(key=lambda one: (-one.bad / one.runs, one.platform, one.test))
     return Night(date, platforms, flaky, history.problems)
 
 
 def _judge_platform(
-    platform: str, runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Point]], date: datetime.date
+    platform: str,
+    runs: Sequence[RecordedRun],
+    timelines: Mapping[str, Sequence[Point]],
+    date: datetime.date,
+    trust: Mapping[str, bool],
 ) -> PlatformNight:
     begin = bisect_left(runs, date, key=by_night)
     before, tonight = runs[:begin], runs[begin:]
@@ -212,7 +240,13 @@ def _judge_platform(
         change = classify(test, points[:first], points[first:], before, tonight)
         if change is not None:
             changes.append(change)
-    return PlatformNight(platform, tonight, before[-1] if before else None, results, changes)
+    numbers = []
+    for (test, _), points in judge_numbers(runs, timelines, trust).items():
+        first = bisect_left(points, date, key=by_night)
+        change = classify(test, points[:first], points[first:], (), tonight)
+        if change is not None:
+            numbers.append(change)
+    return PlatformNight(platform, tonight, before[-1] if before else None, results, changes, numbers)
 
 
 def compare(history: History, before: Path, after: Sequence[Path]) -> RunComparison:
@@ -273,26 +307,27 @@ def _tell_first(platform: PlatformNight, several: bool) -> str:
 def _tell_worse(kind: Kind, platforms: Sequence[PlatformNight]) -> Iterator[str]:
     """``2 regressions on h100 since 2026-11-18``, one for each platform that has any."""
     for platform in platforms:
-        changes = [change for change in platform.changes if change.kind == kind]
+        changes = [change for change in platform.every_change if change.kind == kind]
         if changes:
             nights = sorted({change.since.night for change in changes if change.since and kind is not Kind.FLAKE})
             since = f" since {nights[0]}" if nights else ""
             more = " and later" if len(nights) > 1 else ""
-            yield f"{_count(len(changes), kind)} on {quoted(platform.name)}{since}{more}"
+            yield f"{_count(changes, kind)} on {quoted(platform.name)}{since}{more}"
 
 
 def _count_failing(count: int, noun: str = "test") -> str:
     return f"{plural(count, noun)} fail{'s' if count == 1 else ''}"
 
 
-def _count(count: int, kind: Kind) -> str:
-    tests = plural(count, "test")
+def _count(changes: Sequence[Change], kind: Kind) -> str:
+    count = len(changes)
+    told = count_changed(changes)
     return {
-        Kind.HARDWARE_CHANGE: f"{tests} worse on changed hardware",
-        Kind.UNCONFIRMED: f"{tests} worse in one run (unconfirmed)",
+        Kind.HARDWARE_CHANGE: f"{told} worse on changed hardware",
+        Kind.UNCONFIRMED: f"{told} worse in one run (unconfirmed)",
         Kind.NEW_FAILING: _count_failing(count, "new test"),
-        Kind.LOST: f"{tests} lost",
-        Kind.REPAIRED: f"{tests} repaired",
+        Kind.LOST: f"{told} lost",
+        Kind.REPAIRED: f"{told} repaired",
     }.get(kind, plural(count, kind))
 
 

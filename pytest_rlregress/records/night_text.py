@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pytest_rlregress.failures.verdicts import rank
 from pytest_rlregress.records.answer import count_side
 from pytest_rlregress.records.changes import TOLD, Change, Flaky, Kind
+from pytest_rlregress.records.corridors import BASELINE
 from pytest_rlregress.records.history import RecordedRun
 from pytest_rlregress.records.night import Night, PlatformNight, RunComparison
 from pytest_rlregress.records.stories import (
@@ -111,6 +112,9 @@ def _tell_platform(night: PlatformNight) -> Iterator[str]:
     yield from (f"  - {quoted_around_code(line)}" for line in run.extra.answer)
     if night.last and _list_installed(night.last) != _list_installed(run):
         yield f"  - since the run before: {_differ(night.last, run, night.changes)}"
+    if night.baseline:
+        counted = plural(night.baseline.numbers, "number")
+        yield f"  - baseline setup: {counted} of training steps, night {night.baseline.night} of {BASELINE}"
     known = [change for change in night.changes if change.fails_as_before]
     if known:
         more = f", and {len(known) - _KNOWN} more" if len(known) > _KNOWN else ""
@@ -142,7 +146,7 @@ def _tell_test(change: Change) -> str:
 
 
 def _tell_why(change: Change) -> str:
-    silent = change.kind is Kind.REPAIRED or change.now is None
+    silent = (change.kind is Kind.REPAIRED and not change.number) or change.now is None
     note = "" if silent else clean(change.latest.note)
     return f": {code_span(note)}" if note else ""
 

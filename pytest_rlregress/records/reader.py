@@ -19,6 +19,8 @@ from pytest_rlregress.util import files
 
 #: How a journal's name ends; before that it is the name that the record is going to have.
 JOURNAL = ".partial.jsonl"
+#: The file beside records that says whose numbers are trusted, ``records.trust``.
+TRUST = "trust.txt"
 _T = TypeVar("_T")
 # Days before and after such a time are days too.
 _EARLIEST, _LATEST = 0, 250_000_000_000_000  # ms since 1970: in the year 9892

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from pytest_rlregress.records.reader import JOURNAL, RecordError, is_journal, read
+from pytest_rlregress.records.reader import JOURNAL, TRUST, RecordError, is_journal, read
 from pytest_rlregress.util import cache
 from pytest_rlregress.util.files import check_url
 
@@ -74,6 +74,10 @@ class RemoteRecords:
         """Return copies of all records and journals there, and those that are unsent."""
         return list(map(Path, self._run_aside("fetch")))
 
+    def send_trust(self) -> None:
+        """Send the files that say which records are trusted."""
+        self._run_aside("trust")
+
     def _run_aside(self, *arguments: str) -> list[str]:
         # In a process of its own: tests are forked from this one, which must have no thread and none of their modules.
         command = [sys.executable, "-P", "-m", "pytest_rlregress.records.remote", self.url, *arguments]
@@ -91,13 +95,17 @@ class RemoteRecords:
 
 
 def main() -> int:
-    """Do ``begin PROFILE``, ``end`` or ``fetch``: ``python -m pytest_rlregress.records.remote URL WHAT``."""
+    """Do ``begin PROFILE``, ``end``, ``fetch`` or ``trust``: ``python -m pytest_rlregress.records.remote URL WHAT``."""
     url, what, *profiles = sys.argv[1:]
     records = RemoteRecords(url)
     try:
         storage, root = _open(records.url)
         if what == "begin":
             storage.pipe_file(f"{root}/.rlregress", b"")
+        if what == "trust":
+            for path in records.copies.rglob(TRUST):
+                storage.pipe_file(f"{root}/{path.relative_to(records.copies).as_posix()}", path.read_bytes())
+            return 0
         if what != "fetch":
             _send(storage, root, records)
         if what != "end":
@@ -155,18 +163,27 @@ def _is_running(journal: Path) -> bool:
 
 
 def _fetch(storage: Any, root: str, records: RemoteRecords, pattern: str, last: int) -> list[Path]:
-    """Copy here the records and journals whose names match, the newest by name or all; return them and the unsent."""
+    """Copy here the records and journals whose names match, the newest by name or all; return them and the unsent.
+
+    Where all are asked for, what was decided about them comes too.
+    """
     found: dict[Path, Any] = {}
     for name, about in storage.find(root, detail=True).items():
         below = PurePosixPath(name.removeprefix(root).lstrip("/") or PurePosixPath(name).name)
         hidden = any(part.startswith(".") for part in below.parts)
-        if below.name.endswith((".json", JOURNAL)) and below.match(pattern) and not hidden:
+        if below.name.endswith((".json", JOURNAL, TRUST)) and below.match(pattern) and not hidden:
             found[records.copies / below] = name, about.get("size")
     wanted = sorted(found, key=lambda path: path.name)[-last:]
-    missing = [path for path in wanted if not path.exists() or path.stat().st_size != found[path][1]]
-    if missing:
-        storage.get([found[path][0] for path in missing], list(map(str, missing)))
-    return [*wanted, *sorted(records.unsent.glob(f"[!.]{pattern}"))]
+    new = [path for path in wanted if path.name == TRUST or not _has_size(path, found[path][1])]
+    for folder in {path.parent for path in new}:
+        folder.mkdir(parents=True, exist_ok=True)
+    if new:
+        storage.get([found[path][0] for path in new], list(map(str, new)))
+    return [*(path for path in wanted if path.name != TRUST), *sorted(records.unsent.glob(f"[!.]{pattern}"))]
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size == size
 
 
 if __name__ == "__main__":

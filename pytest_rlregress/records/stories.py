@@ -49,14 +49,18 @@ class Story:
 
 
 def tell_stories(changes: Iterable[Change]) -> list[Story]:
-    """Group tests of a platform that changed in the same way at the same time, the most urgent first."""
+    """Group what changed on a platform in the same way at the same time, the most urgent first.
+
+    Numbers of training steps are apart from tests: among many of these nobody would see them.
+    """
     groups: dict[tuple[object, ...], list[Change]] = {}
     for change in changes:
+        about = change.kind, change.platform, change.number is None
         if change.kind is Kind.REPAIRED:
-            groups.setdefault((change.kind, change.platform, change.latest.run.id), []).append(change)
+            groups.setdefault((*about, change.latest.run.id), []).append(change)
         elif change.kind in TOLD:
             ends = tuple(point and point.run.id for point in (change.before, change.since))
-            groups.setdefault((change.kind, change.platform, ends, change.nights, change.runs), []).append(change)
+            groups.setdefault((*about, ends, change.nights, change.runs), []).append(change)
     found = sorted(groups.values(), key=lambda group: (TOLD.index(group[0].kind), group[0].platform))
     return list(map(_make_story, found))
 
@@ -68,11 +72,14 @@ def _make_story(changes: Sequence[Change]) -> Story:
     between, todo, command = "", "", []
     if before and since and kind is not Kind.FLAKE:
         between = describe_difference(before.run, since.run, changes)
-        if kind is Kind.REGRESSION:
+        if kind is Kind.REGRESSION and not first.number:  # bisect looks for a test that fails
             todo, command = "Find the cause", make_bisect(before.run, since.run, first.test, first.latest.failure)
         if kind in (Kind.REGRESSION, Kind.UNCONFIRMED) and not command:
-            todo = "Run it again to confirm" if kind is Kind.UNCONFIRMED else "See it fail here"
-            tests = [change.test for change in changes]
+            if kind is Kind.UNCONFIRMED:
+                todo = "Run it again to confirm"
+            else:
+                todo = "Measure it again" if first.number else "See it fail here"
+            tests = list(dict.fromkeys(change.test for change in changes))
             if len(tests) > _AGAIN:
                 tests = sorted({test.partition("::")[0] for test in tests})
             command = make_rerun(since.run, tests)
@@ -110,7 +117,8 @@ def group_alike(changes: Iterable[Change]) -> list[list[Change]]:
     groups: dict[tuple[str, str, str, str], list[Change]] = {}
     for change in changes:
         latest, words = change.latest, show_words(change)
-        key = (change.kind, latest.failure or change.test, latest.side, words)
+        about = f"{change.test} {change.number.name}" if change.number else latest.failure or change.test
+        key = (change.kind, about, latest.side, words)
         if latest.cause in shared:
             key = (change.kind, latest.cause, "", "")
         groups.setdefault(key, []).append(change)

@@ -22,6 +22,7 @@ gone           test                        the test is not there
 subject        test, function              what is under a guard
 setting        name, value                 a setting of the run, such as an ini value
 measure        key of a run, factor        what the miniature step measured is so many times as large
+unmeasured     key of a run, (``null``)    the miniature step lacks it; with ``null`` it is not finite
 -------------  --------------------------  -----------------------------------------------------------------
 no run         -                           (one night) no run
 again          -                           (one night) a second run, three hours later, nothing changed
@@ -169,6 +170,7 @@ def record(
     last = {kind: [e.value for e in events if e.kind == kind][-1:] for kind in ("driver", "device", "commit", "python")}
     kinds = {event.kind for event in events}
     factors = {event.subject: float(event.value) for event in events if event.kind == "measure"}
+    unmeasured = {event.subject: event.value for event in events if event.kind == "unmeasured"}
     settings = {event.subject: event.value for event in events if event.kind == "setting"}
     subjects = {event.subject: event.value for event in events if event.kind == "subject"}
     versions = {event.subject: event.value or None for event in events if event.kind == "upgrade"}
@@ -176,6 +178,11 @@ def record(
     chosen = [test for test in (cases(tests) if isinstance(tests, int) else tests) if test.name not in gone]
     entries = [_entry(test, words.get(test.name, test.word), platform, drawn, traces, factors) for test in chosen]
     for entry in entries:
+        for run in entry.get("extra", {}).get("measured", {}).get("runs", ()):
+            for key, value in unmeasured.items():
+                run[key] = [None for _ in run[key]]
+                if not value:
+                    del run[key]
         if entry["name"] in subjects:
             entry["extra"]["subject"] = subjects[entry["name"]]
     state = next((kind for kind in ("killed", "interrupted") if kind in kinds), "complete")

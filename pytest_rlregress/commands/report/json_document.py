@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pytest_rlregress.records.changes import Change, Kind
 from pytest_rlregress.records.history import Point, RecordedRun
 from pytest_rlregress.records.night import Night, RunComparison
+from pytest_rlregress.records.step_numbers import JudgedNumber
 from pytest_rlregress.records.stories import list_changed, make_bisect, make_rerun, shorten_path
 
 #: Raised when a key changes its meaning.
@@ -27,6 +29,7 @@ def as_json(found: Night | RunComparison) -> dict[str, Any]:
                     "word": platform.word,
                     "runs": list(map(_run, platform.runs)),
                     "last": platform.last and _run(platform.last),
+                    "baseline": platform.baseline and vars(platform.baseline),
                 }
                 for platform in found.platforms
             ],
@@ -59,9 +62,10 @@ def _run(run: RecordedRun) -> dict[str, Any]:
 def _change(change: Change) -> dict[str, Any]:
     before, since, latest = change.before, change.since, change.latest
     ends = (before.run, since.run) if before and since and before != since else None
-    bisects = ends and change.kind is not Kind.LOST  # it needs a test that fails
+    bisects = ends and change.kind is not Kind.LOST and not change.number  # it needs a test that fails
     return {
         **_take(change, "kind", "platform", "test", "nights", "runs"),
+        "number": change.number and _number(change.number),
         "failure": latest.failure or None,
         "side": latest.side or None,
         "trips": change.trips,
@@ -72,6 +76,13 @@ def _change(change: Change) -> dict[str, Any]:
         "bisect": make_bisect(*ends, change.test, latest.failure) if ends and bisects else [],
         "again": make_rerun(change.now.run, [change.test]) if change.now else [],
     }
+
+
+def _number(number: JudgedNumber) -> dict[str, Any]:
+    about = {
+        name: value if math.isfinite(value) else None for name, value in _take(number, "value", "low", "high").items()
+    }
+    return {"name": number.name, **about, "nights": number.nights}
 
 
 def _point(point: Point) -> dict[str, Any]:

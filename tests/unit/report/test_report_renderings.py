@@ -41,6 +41,7 @@ NEWER = [
     *(Event("upgrade", 2, name, version) for name, version in (("vllm", "0.32.0"), ("verl", "0.4.1"))),
     *(Event("upgrade", 2, name, "9.9") for name in ("accelerate", "huggingface-hub", "tokenizers", "transformers")),
 ]
+JUMP = [Event("upgrade", 12, "vllm", "0.32.0"), Event("measure", 12, "disagreement_after", "20")]
 BAD, AGAIN = Event("bad", 2, GUARD.name, platform="h100"), Event("again", 2, platform="h100")
 
 
@@ -100,6 +101,13 @@ NIGHTS = {
     "compared: reruns with no result": Told(
         [Event("bad", 1, GUARD.name), Event("upgrade", 2, "vllm", "0.32.0")], 3, ("cpu",), compared=True
     ),
+    "a number that jumps after an upgrade": Told([*JUMP, Event("again", 12)], 13, ("h100",)),
+    "a number that jumps, once": Told(JUMP, 13, ("h100",)),
+    "a number that jumps beside a test": Told(
+        [*JUMP, Event("again", 12), Event("bad", 12, GUARD.name)], 13, ("cpu", "h100")
+    ),
+    "a number that is missing": Told([Event("unmeasured", 12, "grad_norm")], 13, ("cpu",)),
+    "a number that is good again": Told([Event("measure", 11, "grad_norm", "9", until=12)], 13, ("cpu",)),
     "another Python": Told([Event("bad", 1, GUARD.name), Event("python", 1, value="3.12.1")], platforms=("h100",)),
 }
 ALL = Told(
@@ -144,7 +152,15 @@ def test_report_text_equals_the_recorded_rendering(opened):
     compare_with_file("report.md", "".join(f"=== {name} ===\n\n{text}\n" for name, text in said.items()))
 
 
-@pytest.mark.parametrize("name", ["compared: confirmed", "compared: coverage that was lost", "all"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "compared: confirmed",
+        "compared: coverage that was lost",
+        "a number that jumps after an upgrade",
+        "all",
+    ],
+)
 def test_report_json_equals_the_recorded_rendering(opened, name):
     found, _ = opened({**NIGHTS, "all": ALL}[name])
     file = f"report-{re.sub('[^a-z]+', '-', name)}"

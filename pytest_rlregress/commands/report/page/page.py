@@ -14,6 +14,7 @@ from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.records import stories
 from pytest_rlregress.records.answer import count_side
 from pytest_rlregress.records.changes import QUIET, Kind
+from pytest_rlregress.records.corridors import BASELINE
 from pytest_rlregress.records.history import History
 from pytest_rlregress.records.night import Night
 from pytest_rlregress.util.text import plural
@@ -67,6 +68,7 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         kind_tone=lambda kind: _KIND_TONES.get(kind, "warn"),
         duration=_format_duration,
         plural=plural,
+        baseline_nights=BASELINE,
         verdicts=tuple(Verdict),
         fidelities=FIDELITIES,
         most=_MOST,

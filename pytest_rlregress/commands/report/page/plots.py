@@ -18,13 +18,16 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 130, 64, 394, 10, 110
 
 _WEEK = 7 * 24 * 3600
 
-#: Title, unit and scale of each number that a step measures (``report.step_numbers.read_numbers``).
+#: Title, unit and scale of each number that a step measures (``records.step_numbers``).
 METRICS = {
     "step_seconds": ("Step time", "s", 1.0),
     "tokens_per_second": ("Generation speed", "tokens/s", 1.0),
     "peak_memory_bytes": ("Peak memory", "GiB", 2**-30),
     "loss": ("Loss of the last step", "", 1.0),
+    "grad_norm": ("Gradient norm of the first step", "", 1.0),
+    "reward": ("Mean reward of the first step", "", 1.0),
     "agreement": ("Engine against trainer, mean |Δ log-probability|", "nats", 1.0),
+    "kl": ("Engine against trainer, k3 of the first step", "nats", 1.0),
 }
 
 
