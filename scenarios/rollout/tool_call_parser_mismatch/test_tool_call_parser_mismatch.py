@@ -51,7 +51,8 @@ def answer(server, call):
     request = {"model": server.model, "messages": [QUESTION], "max_tokens": 200}
     request["structured_outputs"] = {"choice": [call]}
     status, body = server.post("/v1/chat/completions", {**request, "skip_special_tokens": False})
-    if status != 200 or body["choices"][0]["message"]["content"] != call:
+    choices = body.get("choices")  # vLLM 0.15 answers 200 with an error in it
+    if status != 200 or not choices or choices[0]["message"]["content"] != call:
         raise InterfaceMissing(f"lets a grammar write {call!r}, which vllm {versions().get('vllm')} does not")
     status, body = server.post("/v1/chat/completions", {**request, "tools": [TOOL]})
     assert status == 200, body
