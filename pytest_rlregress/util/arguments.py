@@ -1,15 +1,34 @@
-"""Types of arguments that several commands take, for argparse."""
+"""Types of arguments that several commands take, and how a command's help is laid out, for argparse."""
 
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
 from pytest_rlregress.util import units
 
 T = TypeVar("T")
+
+
+class ManualFormatter(argparse.HelpFormatter):
+    """A command's help: paragraphs follow the terminal, and indented lines, such as examples, stay as they are.
+
+    No option's name is broken at its hyphens.
+    """
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for is_prose, part in groupby(text.splitlines(), lambda line: bool(line) and not line.startswith(" ")):
+            some = [*part]
+            lines += self._split_lines(" ".join(some), width) if is_prose else some
+        return "\n".join(indent + line for line in lines)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
 
 
 def count(text: str) -> int:

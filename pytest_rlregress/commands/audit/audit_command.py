@@ -14,7 +14,7 @@ from typing import Any
 from pytest_rlregress.audit import files, model_gap
 from pytest_rlregress.audit.batch import BatchError
 from pytest_rlregress.audit.whole import CHECKS, MODEL_CHECK, Audit
-from pytest_rlregress.util.arguments import count
+from pytest_rlregress.util import arguments
 from pytest_rlregress.util.coverage import Coverage
 from pytest_rlregress.util.text import plural, wrapped
 
@@ -46,8 +46,8 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "audit",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="\n".join(wrapped(f"{_DESCRIPTION}\n{_EXIT}")),
+        formatter_class=arguments.ManualFormatter,
+        description=f"{_DESCRIPTION}\n\n{_EXIT}",
         epilog=_EPILOG.format(
             checks="\n".join(f"  {name:13}  {what}" for name, what in (CHECKS | MODEL_CHECK).items())
         ),
@@ -65,7 +65,7 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument(
         "--model-rows",
-        type=count,
+        type=arguments.count,
         default=16,
         metavar="N",
         help="so many rows of the whole batch go through the model (default 16)",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.environments import RequestError
 from pytest_rlregress.trials import declare_answer, declare_environments, declare_trials
+from pytest_rlregress.util import arguments
 
 if TYPE_CHECKING:
     from pytest_rlregress.commands.bisect.answer import Answer
@@ -43,7 +44,7 @@ def declare(commands: Any) -> None:
         "bisect",
         description="Say which release, upgrade or commit made a test fail, and show the proof.",
         epilog=_MANUAL,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
     )
     parser.add_argument("words", nargs="*", metavar="[PACKAGE] TEST", help="what is bisected, and the test")
     _ends(parser.add_argument_group("the ends"))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.util import cache
+from pytest_rlregress.util import arguments, cache
 
 #: What stands behind -- is a command of its own.
 TAKES_A_COMMAND = True
@@ -41,7 +41,7 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "moved",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )

@@ -16,6 +16,7 @@ from pytest_rlregress.commands.preflight.config import ConfigError, PlannedRun, 
 from pytest_rlregress.commands.preflight.rules import RULES
 from pytest_rlregress.commands.preflight.script import name_originals, tell_script
 from pytest_rlregress.hardware import HardwareError, Machine, discover, load_profiles, match, select
+from pytest_rlregress.util import arguments
 from pytest_rlregress.util.coverage import Coverage, Result
 from pytest_rlregress.util.text import plural, wrapped
 from pytest_rlregress.util.units import GIB
@@ -55,7 +56,7 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "preflight",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlregress.util import arguments
 from pytest_rlregress.util.coverage import Result
 from pytest_rlregress.util.text import strip_escapes, wrapped
 from pytest_rlregress.util.units import GIB, format_duration
@@ -49,7 +50,7 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "rehearse",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )

@@ -19,6 +19,7 @@ from pytest_rlregress.records.night import Night, RunComparison, compare, judge_
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.records.remote import RemoteError, find_here
 from pytest_rlregress.records.stories import group_alike
+from pytest_rlregress.util import arguments
 from pytest_rlregress.util.coverage import Result
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.text import plural
@@ -52,7 +53,7 @@ def declare(commands: Any) -> None:
         description="Tell from the records of many runs what changed, since when, because of which upgrade, and what "
         "to run next. Without an option that asks for something else it writes a page, report.html.",
         epilog=_MANUAL,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
     )
     parser.add_argument(
         "records",

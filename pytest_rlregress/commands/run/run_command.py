@@ -47,7 +47,7 @@ def declare(commands: Any) -> None:
         "run",
         description="Run the tests on each hardware, as one job of a Ray cluster for each, and collect the records.",
         epilog=_MANUAL,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
     )
     parser.add_argument("words", nargs="*", metavar="-- ARGS", help="more arguments for pytest")
     parser.add_argument("--hw", type=_list, required=True, metavar="LIST", help="hardware profiles: h100,h200")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.trials import declare_answer, declare_environments, declare_trials
+from pytest_rlregress.util import arguments
 
 _MANUAL = """\
 examples:
@@ -36,7 +37,7 @@ def declare(commands: Any) -> None:
         "upgrade",
         description="Say before an upgrade what it would change: verdicts, workarounds, what can be tested.",
         epilog=_MANUAL,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
     )
     parser.add_argument(
         "words",
