@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.audit import files, model_gap
@@ -52,7 +51,7 @@ def declare(commands: Any) -> None:
             checks="\n".join(f"  {name:13}  {what}" for name, what in (CHECKS | MODEL_CHECK).items())
         ),
     )
-    parser.add_argument("batch", type=Path, metavar="BATCH", help="the file")
+    parser.add_argument("batch", type=arguments.path, metavar="BATCH", help="the file")
     parser.add_argument(
         "--map", action="append", default=[], type=_pair, metavar="NAME=COLUMN",
         help="a column whose name is none of verl's, TRL's and OpenRLHF's: response_mask=my_mask",
@@ -61,7 +60,10 @@ def declare(commands: Any) -> None:
         "--eos", action="append", default=[], type=_id, metavar="ID", help="id of an end token, once for each"
     )
     parser.add_argument(
-        "--model", type=Path, metavar="DIR", help="also how far the log-probabilities are from this model's, and why"
+        "--model",
+        type=arguments.folder,
+        metavar="DIR",
+        help="also how far the log-probabilities are from this model's, and why",
     )
     parser.add_argument(
         "--model-rows",
@@ -72,7 +74,7 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument(
         "--temperature",
-        type=float,
+        type=arguments.positive,
         metavar="T",
         help="for --model: the temperature that the rollout sampled with; default: the one in verl's meta_info, else 1",
     )
@@ -112,7 +114,8 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, str]:
     ends = options.eos or ends or (model_gap.end_tokens(model) if model else [])
     audit = Audit(batch.columns, dict(options.map), ends, set(options.skip) & CHECKS.keys())
     kept: list[model_gap.SampledRow] = []
-    wanted = {number * audit.rows // options.model_rows for number in range(options.model_rows)}
+    through_model = min(options.model_rows, audit.rows)
+    wanted = {number * audit.rows // through_model for number in range(through_model)}
     with _one_thread():
         for piece in batch.pieces(audit.names):
             tokens = audit.add(piece)
@@ -144,13 +147,13 @@ def _one_thread() -> Iterator[None]:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, column = text.partition("=")
     if not (name and equals and column):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=COLUMN, such as response_mask=my_mask")
+        raise argparse.ArgumentTypeError(f"{arguments.shorten(text)} is not NAME=COLUMN, such as response_mask=my_mask")
     return name, column
 
 
 def _id(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a token id; an id is a number from 0 on")
+    if not arguments.is_number(text):
+        raise argparse.ArgumentTypeError(f"{arguments.shorten(text)} isn't a token id; an id is a number from 0 on")
     return int(text)
 
 

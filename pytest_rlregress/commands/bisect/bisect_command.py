@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.environments import RequestError
@@ -58,12 +57,16 @@ def _ends(group: Any) -> None:
     group.add_argument("--good", metavar="VERSION", help="of PACKAGE: where the test is good")
     group.add_argument("--bad", metavar="VERSION", help="of PACKAGE: where it is bad")
     group.add_argument("--pre", action="store_true", help="pre-releases too")
-    group.add_argument("--good-lock", type=Path, metavar="FILE", help="pip freeze or a resolved requirements file")
-    group.add_argument("--bad-lock", type=Path, metavar="FILE")
-    group.add_argument("--from-record", type=Path, metavar="FILE", help="a record of pytest --rl-record-dir")
-    group.add_argument("--to-record", type=Path, metavar="FILE")
+    group.add_argument(
+        "--good-lock", type=arguments.path, metavar="FILE", help="pip freeze or a resolved requirements file"
+    )
+    group.add_argument("--bad-lock", type=arguments.path, metavar="FILE")
+    group.add_argument("--from-record", type=arguments.path, metavar="FILE", help="a record of pytest --rl-record-dir")
+    group.add_argument("--to-record", type=arguments.path, metavar="FILE")
     group.add_argument("--revisions", metavar="GOOD..BAD", help="commits of --repo")
-    group.add_argument("--repo", type=Path, metavar="DIR", help="a git checkout; its state and files are left alone")
+    group.add_argument(
+        "--repo", type=arguments.path, metavar="DIR", help="a git checkout; its state and files are left alone"
+    )
 
 
 def _environments(group: Any) -> None:

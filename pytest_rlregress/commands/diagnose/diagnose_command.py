@@ -8,7 +8,6 @@ import math
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.commands.diagnose import metrics, signs
@@ -42,7 +41,7 @@ def declare(commands: Any) -> None:
     parser.add_argument(
         "log",
         nargs="*",
-        type=Path,
+        type=arguments.path,
         help="log files, plain or gzipped, and files of metrics; of a folder the files of metrics in it; - or none: "
         "standard input",
     )

@@ -54,7 +54,7 @@ def declare(commands: Any) -> None:
     parser.add_argument("--issue", required=True, type=_sentence, metavar="URL", help="where that is looked after")
     parser.add_argument("--until", type=_day, metavar="DATE", help="the day from which it no longer is")
     parser.add_argument(
-        "--file", type=Path, default=Path(EXPECTATIONS), metavar="FILE", help=f"default: {EXPECTATIONS} here"
+        "--file", type=arguments.path, default=Path(EXPECTATIONS), metavar="FILE", help=f"default: {EXPECTATIONS} here"
     )
     parser.add_argument("--write", action="store_true", help="write the file, not only what would be in it")
     catalogue.declare(parser)

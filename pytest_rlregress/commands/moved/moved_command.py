@@ -6,7 +6,6 @@ import argparse
 import json
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.util import arguments, cache
@@ -56,7 +55,7 @@ def declare(commands: Any) -> None:
     parser.add_argument("--offline", action="store_true", help="use what is cached")
     parser.add_argument(
         "--cache-dir",
-        type=Path,
+        type=arguments.path,
         default=cache.folder(),
         metavar="DIR",
         help="what was read of wheels (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",

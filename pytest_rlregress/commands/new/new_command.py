@@ -35,7 +35,7 @@ def declare(commands: Any) -> None:
     parser.add_argument("id", help="of the failure: lower-case words with dashes, such as weights-only-resume")
     parser.add_argument(
         "--folder",
-        type=Path,
+        type=arguments.path,
         required=True,
         help="the area it belongs to, in which its folder is made; an area that does not exist is made too",
     )

@@ -56,11 +56,14 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument("--steps", type=_count_steps, default=STEPS, metavar="N", help=f"updates, default {STEPS}")
     parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="keep the log, the record and the checkpoint in a new folder"
+        "--keep",
+        type=arguments.path,
+        metavar="FOLDER",
+        help="keep the log, the record and the checkpoint in a new folder",
     )
     parser.add_argument(
         "--patience",
-        type=float,
+        type=arguments.seconds,
         default=PATIENCE,
         metavar="SECONDS",
         help=f"end a command that says nothing for so long, default {PATIENCE:.0f}",
@@ -70,8 +73,10 @@ def declare(commands: Any) -> None:
 
 
 def _count_steps(text: str) -> int:
-    if not text.isdigit() or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a number of steps: write 2 or more, so that a sync is seen")
+    if not arguments.is_number(text) or int(text) < 2:
+        raise argparse.ArgumentTypeError(
+            f"{arguments.shorten(text)} isn't a number of steps: write 2 or more, so that a sync is seen"
+        )
     return int(text)
 
 

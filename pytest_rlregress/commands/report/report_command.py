@@ -68,10 +68,14 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument("--expect", default="", metavar="LIST", help="hardware that should have run, such as h100,h200")
     output = parser.add_argument_group("what is written; - is standard output")
-    output.add_argument("--output", type=Path, metavar="FILE", help="one HTML page, which needs no network")
-    output.add_argument("--markdown", type=Path, metavar="FILE", help="for a job's summary or an issue on GitHub")
-    output.add_argument("--json", type=Path, metavar="FILE", help="for scripts")
+    output.add_argument("--output", type=_output, metavar="FILE", help="one HTML page, which needs no network")
+    output.add_argument("--markdown", type=_output, metavar="FILE", help="for a job's summary or an issue on GitHub")
+    output.add_argument("--json", type=_output, metavar="FILE", help="for scripts")
     parser.set_defaults(run=run)
+
+
+def _output(text: str) -> Path:
+    return _STDOUT if text == str(_STDOUT) else arguments.output(text)
 
 
 def _night(text: str) -> datetime.date:
@@ -79,7 +83,7 @@ def _night(text: str) -> datetime.date:
         return night_of(time.time()) if text == "today" else datetime.date.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} isn't a night. Allowed: a date such as 2026-03-14, or today"
+            f"{arguments.shorten(text)} isn't a night. Allowed: a date such as 2026-03-14, or today"
         ) from None
 
 
