@@ -81,11 +81,16 @@ def batch_sizes(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     elif "actor_rollout_ref" in run.tree:
         yield from spread_evenly(run)
         yield from _of_verl(run, _ACTOR)
-        has_critic = run.get("critic.enable")
-        if has_critic is None:
-            has_critic = "critic" in run.tree and run.get("algorithm.adv_estimator", "gae") == "gae"
-        if has_critic:
+        if has_critic(run):
             yield from _of_verl(run, "critic")
+
+
+def has_critic(run: PlannedRun) -> bool:
+    """Return whether verl trains a critic."""
+    enabled = run.get("critic.enable")
+    if enabled is None:
+        return "critic" in run.tree and run.get("algorithm.adv_estimator", "gae") == "gae"
+    return bool(enabled)
 
 
 def verl_sizes(run: PlannedRun, table: str = _ACTOR) -> VerlSizes | Unchecked:
@@ -153,7 +158,7 @@ def _of_verl(run: PlannedRun, table: str) -> Iterator[Advice | Unchecked]:
     checks_train = table == _ACTOR and sizes.train > 0 and not run.get(f"{table}.use_dynamic_bsz")
     too_large = checks_train and sizes.train < sizes.mini
     made = make_even(sizes, too_large=too_large, checks_train=checks_train)
-    changed = {_TRAIN: made.train, mini_key: made.mini, micro_key: made.micro}
+    changed: dict[str, int | None] = {_TRAIN: made.train, mini_key: made.mini, micro_key: made.micro}
     given = {_TRAIN: sizes.train, mini_key: sizes.mini, micro_key: sizes.micro}
     changed = {key: value for key, value in changed.items() if value != given[key]}
     cut: dict[str, str] = {}
