@@ -77,7 +77,7 @@ def _check_filter(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     if run.get(f"{_FILTER}.enable") is not True or run.get("trainer.use_v1", True) is False:
         return
     metric, pool = f"{_FILTER}.metric", "reward.reward_model.enable_resource_pool"
-    lacks_metric = not run.hides(metric) and not run.get(metric)
+    lacks_metric = _find(run, metric) in (None, "")  # verl's own is reward
     comes_late = run.get("reward.reward_model.enable") is True and _find(run, pool) is False
     if not (lacks_metric or comes_late):
         return

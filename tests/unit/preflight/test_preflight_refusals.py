@@ -26,7 +26,7 @@ REFUSED = {
         f"{LOG_PROB}_per_gpu",
     ),
     "padding": (GSPO, [SP, f"{PADDING}=false", EIGHT], PADDING),
-    "no metric": (GSPO, [f"{FILTER}.enable=true"], f"{FILTER}.metric"),
+    "no metric": (GSPO, [f"{FILTER}.enable=true", f"{FILTER}.metric=null"], f"{FILTER}.metric"),
     "late metric": (
         GSPO,
         [f"{FILTER}.enable=true", f"{FILTER}.metric=acc", "reward.reward_model.enable=true", f"{POOL}=false"],
@@ -52,8 +52,9 @@ REFUSED = {
 TAKEN = {
     "tokens are counted": (GSPO, [f"{MICRO}_per_gpu=null", f"{ACTOR}.use_dynamic_bsz=true"]),
     "no padding": (GSPO, [SP, f"{PADDING}=true", EIGHT]),
+    "verl's own metric": (GSPO, [f"{FILTER}.enable=true"]),
     "metric": (GSPO, [f"{FILTER}.enable=true", f"{FILTER}.metric=reward"]),
-    "older trainer": (GSPO, [f"{FILTER}.enable=true", "trainer.use_v1=false"]),
+    "older trainer": (GSPO, [f"{FILTER}.enable=true", f"{FILTER}.metric=null", "trainer.use_v1=false"]),
     "step": (GSPO, ["trainer.resume_mode=resume_path", f"{RESUME}=/a/global_step_3"]),
     "auto": (GSPO, ["trainer.resume_mode=auto", f"{RESUME}=/a"]),
     "no evaluation": (GRPO, ["per_device_eval_batch_size=3", "accelerate.num_processes=2"]),
