@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,7 +62,7 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument(
         "--model",
-        type=arguments.folder,
+        type=arguments.path,
         metavar="DIR",
         help="also how far the log-probabilities are from this model's, and why",
     )
@@ -109,6 +110,8 @@ def _coverage(audit: Audit) -> Coverage:
 def _audit(options: argparse.Namespace) -> tuple[Audit, str]:
     """Return what the checks found, and which program wrote the batch."""
     batch, model = files.open_batch(options.batch), options.model
+    if model and not os.path.isdir(model):
+        raise BatchError(f"--model {model} isn't a folder here")
     said = batch.meta.get("eos_token_id")  # as verl's meta_info does
     ends = [one for one in (said if isinstance(said, list) else [said]) if isinstance(one, int)]
     ends = options.eos or ends or (model_gap.end_tokens(model) if model else [])

@@ -158,9 +158,9 @@ def _of_verl(run: PlannedRun, table: str) -> Iterator[Advice | Unchecked]:
     checks_train = table == _ACTOR and sizes.train > 0 and not run.get(f"{table}.use_dynamic_bsz")
     too_large = checks_train and sizes.train < sizes.mini
     made = make_even(sizes, too_large=too_large, checks_train=checks_train)
-    changed: dict[str, int | None] = {_TRAIN: made.train, mini_key: made.mini, micro_key: made.micro}
+    proposed = {_TRAIN: made.train, mini_key: made.mini, micro_key: made.micro}
     given = {_TRAIN: sizes.train, mini_key: sizes.mini, micro_key: sizes.micro}
-    changed = {key: value for key, value in changed.items() if value != given[key]}
+    changed = {key: value for key, value in proposed.items() if value is not None and value != given[key]}
     cut: dict[str, str] = {}
     if checks_train and run.is_release("verl", ">=0.9"):  # before, log-probabilities were cut anyhow
         rows = -(-made.train // made.mini) * made.rows
