@@ -8,16 +8,19 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pytest_rlregress.util import ends
 from pytest_rlregress.util.surroundings import working_folder
-from pytest_rlregress.util.text import CleanStream
+from pytest_rlregress.util.terminal import line_width, takes_colours
+from pytest_rlregress.util.text import CleanStream, columns
 
 #: The sub-commands, each a package with a module ``NAME_command``, and what ``rlregress --help`` says of it.
 COMMANDS = {
@@ -67,18 +70,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextmanager
 def _clean_streams() -> Generator[None]:
-    """Let commands print texts of any origin on any terminal."""
+    """Let commands print texts of any origin on any terminal, in lines that fit it."""
     before = sys.stdout, sys.stderr
     if sys.stdin is None:  # closed by whoever started this
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
     for stream in before:
         if isinstance(stream, io.TextIOWrapper):  # a terminal without Unicode, a name that isn't UTF-8
             stream.reconfigure(errors="backslashreplace")
-    clean: list[Any] = [stream and CleanStream(stream) for stream in before]  # None where it was closed
+    # None where it was closed
+    clean: list[Any] = [stream and CleanStream(stream, colours=takes_colours(stream)) for stream in before]
     sys.stdout, sys.stderr = clean
+    width = columns.set(line_width())
     try:
         yield
     finally:
+        columns.reset(width)
         sys.stdout, sys.stderr = before
 
 
@@ -96,22 +102,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     Raises:
         SystemExit: It asks for help, or is not allowed, which was said.
     """
-    parser = argparse.ArgumentParser(
-        prog="rlregress",
-        description="Documented failures of the stack that trains LLMs with RL. To run them: pytest --hw=PROFILE",
-    )
-    parser.add_argument("--version", action=_PrintVersion)
+    parser, commands = _make_parser(arguments[:1])
     own, behind = arguments, arguments[:0]
-    commands = parser.add_subparsers(dest="command")
-    for name, summary in COMMANDS.items():
-        if arguments[:1] == [name]:
-            module = import_module(f"pytest_rlregress.commands.{name}.{name}_command")
-            module.declare(commands)
-            if getattr(module, "TAKES_A_COMMAND", False) and "--" in arguments:
-                at = arguments.index("--")
-                own, behind = arguments[:at], arguments[at + 1 :]
-        else:
-            commands.add_parser(name, help=summary)
+    if "--" in arguments and getattr(_load_command(arguments[0]), "TAKES_A_COMMAND", False):
+        at = arguments.index("--")
+        own, behind = arguments[:at], arguments[at + 1 :]
     if arguments and (meant := get_close_matches(arguments[0], COMMANDS, 1)) and arguments[0] not in COMMANDS:
         parser.error(f"no command {arguments[0]!r}: did you mean {meant[0]}? Commands: {', '.join(COMMANDS)}")
     # argparse lets the words of a command end where its options begin: those after them come back as rest.
@@ -128,6 +123,33 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options.arguments = arguments
     options.behind = behind
     return options
+
+
+def _make_parser(declared: Iterable[str]) -> tuple[argparse.ArgumentParser, Any]:
+    """Return the parser, and its sub-commands; only those that are named have their arguments."""
+    parser = argparse.ArgumentParser(
+        prog="rlregress",
+        description="Documented failures of the stack that trains LLMs with RL. To run them: pytest --hw=PROFILE",
+    )
+    parser.add_argument("--version", action=_PrintVersion)
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        metavar="SHELL",
+        help="print the completion for a shell, such as bash, zsh or tcsh",
+    )
+    commands = parser.add_subparsers(dest="command")
+    for name, summary in COMMANDS.items():
+        if name in declared:
+            _load_command(name).declare(SimpleNamespace(add_parser=partial(commands.add_parser, help=summary)))
+        else:
+            commands.add_parser(name, help=summary)
+    return parser, commands
+
+
+def _load_command(name: str) -> Any:
+    """Import the module of a command; None if there is no such command."""
+    return import_module(f"pytest_rlregress.commands.{name}.{name}_command") if name in COMMANDS else None
 
 
 def _run(arguments: list[str]) -> int:
@@ -157,6 +179,19 @@ class _PrintVersion(argparse.Action):
         from importlib.metadata import version
 
         print(f"pytest-rlregress {version('pytest-rlregress')}")
+        parser.exit()
+
+
+class _PrintCompletion(argparse.Action):
+    """Print a shell's completion of all commands, which are imported for it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, *__: object) -> None:
+        from pytest_rlregress.util.completion import make_completion
+
+        try:
+            print(make_completion(_make_parser(COMMANDS)[0], shell))
+        except ValueError as error:
+            parser.error(str(error))
         parser.exit()
 
 

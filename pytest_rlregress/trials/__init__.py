@@ -14,7 +14,6 @@ Here are the options that both share, so that ``--help`` imports none of the res
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.failures import catalogue
@@ -49,7 +48,7 @@ def declare_environments(group: Any) -> None:
     group.add_argument("--no-network", action="store_true", help="use what is cached")
     group.add_argument(
         "--cache-dir",
-        type=Path,
+        type=arguments.path,
         default=cache.folder(),
         metavar="DIR",
         help="the environment and what was tried (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
@@ -58,5 +57,7 @@ def declare_environments(group: Any) -> None:
 
 def declare_answer(group: Any) -> None:
     """Add the options on where the answer is written to."""
-    group.add_argument("--markdown", type=Path, metavar="FILE", help="also as Markdown, to be pasted into an issue")
-    group.add_argument("--json", type=Path, metavar="FILE", help="also as JSON")
+    group.add_argument(
+        "--markdown", type=arguments.output, metavar="FILE", help="also as Markdown, to be pasted into an issue"
+    )
+    group.add_argument("--json", type=arguments.output, metavar="FILE", help="also as JSON")

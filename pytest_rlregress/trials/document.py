@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pytest_rlregress.util.surroundings import working_folder
-from pytest_rlregress.util.text import CREDENTIALS, code_block, code_span, plural, strip_escapes
+from pytest_rlregress.util.text import CREDENTIALS, code_block, code_span, plural, strip_escapes, wrapped
 
 #: Lines that need not be folded.
 MANY = 12
 _FIRST, _LAST, _LONG = 8, 18, 200  # lines of a text, and characters of a line: an issue may have 65536 in all
-_WIDTH = 100
 
 
 class Section(NamedTuple):
@@ -90,8 +89,7 @@ def tabulate(rows: Sequence[tuple[str, ...]], head: tuple[str, ...] = ()) -> str
 
 def list_lines(lines: Iterable[str]) -> str:
     """Lay out lines, the long ones folded."""
-    style = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
-    return "\n".join(textwrap.fill(line, _WIDTH, **style) for line in lines)  # type: ignore[arg-type]
+    return "\n".join(part for line in lines for part in wrapped(line.replace("\n", " "), rest="  ") or [""])
 
 
 def join_names(names: Sequence[str]) -> str:

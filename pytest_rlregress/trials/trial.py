@@ -25,7 +25,7 @@ from pytest_rlregress.trials.document import Section, quote_command, redact, tab
 from pytest_rlregress.trials.pytest_run import TrialRun
 from pytest_rlregress.trials.search import State
 from pytest_rlregress.util import files
-from pytest_rlregress.util.text import join_some, plural
+from pytest_rlregress.util.text import columns, join_some, plural
 from pytest_rlregress.util.units import format_duration
 
 #: The form of a trial's file: part of what tells requests from each other.
@@ -263,7 +263,7 @@ class Progress:
     def set_activity(self, doing: str) -> None:
         """Show on a terminal, until the next line, what is being done; "": nothing."""
         if self._stream is not None and self._stream.isatty():  # None: it was closed
-            self._stream.write(f"\r\x1b[K{f'{unbroken(doing)[:75]} …' if doing else ''}")
+            self._stream.write(f"\r\x1b[K{f'{unbroken(doing)[: columns.get() - 5]} …' if doing else ''}")
             self._stream.flush()
 
     def report_known(self, trials: int) -> None:

@@ -15,8 +15,12 @@ from urllib.parse import urlsplit
 
 
 def check_url(url: str) -> None:
-    """Raise a ValueError, which says what is allowed, if a URL holds a password: a record would hold it too."""
-    if urlsplit(url).password:
+    """Raise a ValueError, which says what is allowed, if a URL is malformed or holds a password, as a record would."""
+    try:
+        password = urlsplit(url).password
+    except ValueError:  # "Invalid IPv6 URL"
+        raise ValueError("a URL such as s3://bucket/folder") from None
+    if password:
         raise ValueError("a URL without a password: give it to the storage's client by its environment")
 
 

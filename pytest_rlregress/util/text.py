@@ -7,13 +7,20 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from typing import Any, TextIO
+
+#: Columns of a line that is written to no terminal.
+LINE_WIDTH = 100
+#: Columns of the lines that ``wrapped`` makes. ``rlregress`` sets it for the terminal that it prints to.
+columns: ContextVar[int] = ContextVar("columns", default=LINE_WIDTH)
 
 #: A terminal's control sequence, an operating system command (such as a window's title), or any other escape.
 SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
 _SEQUENCE = re.compile(SEQUENCE)
 #: User and password of a URL.
 CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s:]*:[^/\s]*@")
+_SPACE_IN_CODE = "\ufdd0"  # Unicode's noncharacter for a program's own use
 # In JSON, also of what is a pair.
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]|[\xed][\xa0-\xbf]")
 
@@ -52,12 +59,23 @@ def on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
-    """Lines of at most 100 columns that begin so; words, such as paths and names, stay whole."""
+def wrapped(text: str, first: str = "", rest: str = "", width: int | None = None) -> list[str]:
+    """Return lines of at most ``width``, else ``columns``, that begin so; words and code in backticks stay whole."""
     wrap = textwrap.TextWrapper(
-        100, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        width or columns.get(),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
     ).wrap
-    return [line for part in text.splitlines() for line in wrap(part)]
+    return [line.replace(_SPACE_IN_CODE, " ") for part in text.splitlines() for line in wrap(_hold_code(part))]
+
+
+def _hold_code(text: str) -> str:
+    """Replace the spaces of code in backticks, so that a command that is to be copied stays on one line."""
+    if text.count("`") % 2:
+        return text
+    return re.sub("`[^`]+`", lambda code: code[0].replace(" ", _SPACE_IN_CODE), text)
 
 
 def code_span(text: str) -> str:
@@ -120,13 +138,17 @@ def _is_shown(sign: str) -> bool:
 class CleanStream:
     """A stream of a command: what is printed to it is cleaned, whoever wrote it; all else is the stream's.
 
+    Args:
+        stream: Where it is printed to.
+        colours: Whether sequences that only colour stay.
+
     Attributes:
         as_it_is: The stream, for what moves the cursor on purpose.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, colours: bool) -> None:
         self.as_it_is = stream
-        self._colours = stream.isatty()
+        self._colours = colours
 
     def write(self, text: str) -> int:
         """Write a text as ``clean_lines`` gives it."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.audit import files, model_gap
 from pytest_rlregress.audit.batch import BatchError
 from pytest_rlregress.audit.whole import CHECKS, MODEL_CHECK, Audit
-from pytest_rlregress.util.arguments import count
+from pytest_rlregress.util import arguments
 from pytest_rlregress.util.coverage import Coverage
 from pytest_rlregress.util.text import plural, wrapped
 
@@ -46,13 +46,13 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "audit",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="\n".join(wrapped(f"{_DESCRIPTION}\n{_EXIT}")),
+        formatter_class=arguments.ManualFormatter,
+        description=f"{_DESCRIPTION}\n\n{_EXIT}",
         epilog=_EPILOG.format(
             checks="\n".join(f"  {name:13}  {what}" for name, what in (CHECKS | MODEL_CHECK).items())
         ),
     )
-    parser.add_argument("batch", type=Path, metavar="BATCH", help="the file")
+    parser.add_argument("batch", type=arguments.path, metavar="BATCH", help="the file")
     parser.add_argument(
         "--map", action="append", default=[], type=_pair, metavar="NAME=COLUMN",
         help="a column whose name is none of verl's, TRL's and OpenRLHF's: response_mask=my_mask",
@@ -61,18 +61,21 @@ def declare(commands: Any) -> None:
         "--eos", action="append", default=[], type=_id, metavar="ID", help="id of an end token, once for each"
     )
     parser.add_argument(
-        "--model", type=Path, metavar="DIR", help="also how far the log-probabilities are from this model's, and why"
+        "--model",
+        type=arguments.path,
+        metavar="DIR",
+        help="also how far the log-probabilities are from this model's, and why",
     )
     parser.add_argument(
         "--model-rows",
-        type=count,
+        type=arguments.count,
         default=16,
         metavar="N",
         help="so many rows of the whole batch go through the model (default 16)",
     )
     parser.add_argument(
         "--temperature",
-        type=float,
+        type=arguments.positive,
         metavar="T",
         help="for --model: the temperature that the rollout sampled with; default: the one in verl's meta_info, else 1",
     )
@@ -107,12 +110,15 @@ def _coverage(audit: Audit) -> Coverage:
 def _audit(options: argparse.Namespace) -> tuple[Audit, str]:
     """Return what the checks found, and which program wrote the batch."""
     batch, model = files.open_batch(options.batch), options.model
+    if model and not os.path.isdir(model):
+        raise BatchError(f"--model {model} isn't a folder here")
     said = batch.meta.get("eos_token_id")  # as verl's meta_info does
     ends = [one for one in (said if isinstance(said, list) else [said]) if isinstance(one, int)]
     ends = options.eos or ends or (model_gap.end_tokens(model) if model else [])
     audit = Audit(batch.columns, dict(options.map), ends, set(options.skip) & CHECKS.keys())
     kept: list[model_gap.SampledRow] = []
-    wanted = {number * audit.rows // options.model_rows for number in range(options.model_rows)}
+    through_model = min(options.model_rows, audit.rows)
+    wanted = {number * audit.rows // through_model for number in range(through_model)}
     with _one_thread():
         for piece in batch.pieces(audit.names):
             tokens = audit.add(piece)
@@ -144,13 +150,13 @@ def _one_thread() -> Iterator[None]:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, column = text.partition("=")
     if not (name and equals and column):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=COLUMN, such as response_mask=my_mask")
+        raise argparse.ArgumentTypeError(f"{arguments.shorten(text)} is not NAME=COLUMN, such as response_mask=my_mask")
     return name, column
 
 
 def _id(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a token id; an id is a number from 0 on")
+    if not arguments.is_number(text):
+        raise argparse.ArgumentTypeError(f"{arguments.shorten(text)} isn't a token id; an id is a number from 0 on")
     return int(text)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.environments import RequestError
 from pytest_rlregress.trials import declare_answer, declare_environments, declare_trials
+from pytest_rlregress.util import arguments
 
 if TYPE_CHECKING:
     from pytest_rlregress.commands.bisect.answer import Answer
@@ -43,7 +43,7 @@ def declare(commands: Any) -> None:
         "bisect",
         description="Say which release, upgrade or commit made a test fail, and show the proof.",
         epilog=_MANUAL,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
     )
     parser.add_argument("words", nargs="*", metavar="[PACKAGE] TEST", help="what is bisected, and the test")
     _ends(parser.add_argument_group("the ends"))
@@ -57,12 +57,16 @@ def _ends(group: Any) -> None:
     group.add_argument("--good", metavar="VERSION", help="of PACKAGE: where the test is good")
     group.add_argument("--bad", metavar="VERSION", help="of PACKAGE: where it is bad")
     group.add_argument("--pre", action="store_true", help="pre-releases too")
-    group.add_argument("--good-lock", type=Path, metavar="FILE", help="pip freeze or a resolved requirements file")
-    group.add_argument("--bad-lock", type=Path, metavar="FILE")
-    group.add_argument("--from-record", type=Path, metavar="FILE", help="a record of pytest --rl-record-dir")
-    group.add_argument("--to-record", type=Path, metavar="FILE")
+    group.add_argument(
+        "--good-lock", type=arguments.path, metavar="FILE", help="pip freeze or a resolved requirements file"
+    )
+    group.add_argument("--bad-lock", type=arguments.path, metavar="FILE")
+    group.add_argument("--from-record", type=arguments.path, metavar="FILE", help="a record of pytest --rl-record-dir")
+    group.add_argument("--to-record", type=arguments.path, metavar="FILE")
     group.add_argument("--revisions", metavar="GOOD..BAD", help="commits of --repo")
-    group.add_argument("--repo", type=Path, metavar="DIR", help="a git checkout; its state and files are left alone")
+    group.add_argument(
+        "--repo", type=arguments.path, metavar="DIR", help="a git checkout; its state and files are left alone"
+    )
 
 
 def _environments(group: Any) -> None:

@@ -8,7 +8,6 @@ import math
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.commands.diagnose import metrics, signs
@@ -18,6 +17,7 @@ from pytest_rlregress.diagnosis import reader
 from pytest_rlregress.diagnosis.findings import Diagnosis, LogFinding
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.util import arguments
 from pytest_rlregress.util.coverage import Coverage, Result, Unchecked
 from pytest_rlregress.util.text import join_some, plural, wrapped
 
@@ -30,6 +30,7 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "diagnose",
+        formatter_class=arguments.ManualFormatter,
         description="Name the documented failures that logs show, the most specifically identified first, with lines, "
         "cause and remedy; then what could be one, but other programs print it too, with what would confirm it; then "
         "what else went wrong in them. What trainers log each step is evidence too: lines that verl and TRL print, "
@@ -40,7 +41,7 @@ def declare(commands: Any) -> None:
     parser.add_argument(
         "log",
         nargs="*",
-        type=Path,
+        type=arguments.path,
         help="log files, plain or gzipped, and files of metrics; of a folder the files of metrics in it; - or none: "
         "standard input",
     )
@@ -125,7 +126,7 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[R
     if read := [run for run in runs if run.steps]:
         logs = ", ".join(f"{run.log} ({_steps(run)})" for run in read)
         sound = "" if in_metrics else "no sign of a documented failure; read were "
-        paragraphs.append("\n".join(wrapped(f"In the metrics: {sound}{logs}")))
+        paragraphs.append("\n".join(wrapped(f"In the metrics: {sound}{logs}", rest="  ")))
         failures = {failure.id: failure for failure in diagnosis.failures}
         paragraphs += [_metric_as_text(one, failures, trainer) for one in in_metrics]
     if diagnosis.unknown:
@@ -154,10 +155,8 @@ def _failure_as_text(finding: LogFinding, trainer: str, *, could_be: bool = Fals
     failure = finding.failure
     if failure is None:
         raise ValueError("a finding without a failure")
-    lines = [
-        f"{'Could be ' if could_be else ''}{failure.id}: {failure.title}",
-        f"  {finding.places[0]}{_times(finding)}",
-    ]
+    lines = wrapped(f"{'Could be ' if could_be else ''}{failure.id}: {failure.title}", rest="    ")
+    lines.append(f"  {finding.places[0]}{_times(finding)}")
     lines += [f"    {number:>7}  {_shorten(text)}" for number, text in finding.places[0].lines]
     told = [("would confirm it", text) for text in finding.confirm if could_be]
     told += [("cause", failure.cause), ("remedy", failure.remedy_with(trainer))]
@@ -170,8 +169,8 @@ def _failure_as_text(finding: LogFinding, trainer: str, *, could_be: bool = Fals
 def _metric_as_text(one: MetricFinding, failures: Mapping[str, Failure], trainer: str) -> str:
     text = signs.TEXTS[one.sign]
     known = [failures[name] for name in text["ids"] if name in failures]
-    lines = [f"{'' if one.is_certain else 'Could be '}{failure.id}: {failure.title}" for failure in known]
-    lines = lines or [f"Not documented: {one.sign}"]
+    titles = [f"{'' if one.is_certain else 'Could be '}{failure.id}: {failure.title}" for failure in known]
+    lines = [part for title in titles or [f"Not documented: {one.sign}"] for part in wrapped(title, rest="    ")]
     pairs, half = one.shown(), _VALUES // 2
     some = pairs if len(pairs) <= _VALUES else [*pairs[:half], *pairs[-half:]]
     shown = ", ".join(f"{signs.format_value(value)} at {step}" for step, value in some)

@@ -19,7 +19,7 @@ from pytest_rlregress.records.expectations import TABLE, Expectation, Expectatio
 from pytest_rlregress.records.reader import RecordError, read
 from pytest_rlregress.records.record_types import Record
 from pytest_rlregress.records.remote import RemoteError, find_here
-from pytest_rlregress.util import toml_table
+from pytest_rlregress.util import arguments, toml_table
 from pytest_rlregress.util.files import write_whole
 
 _MANUAL = """\
@@ -45,7 +45,7 @@ def declare(commands: Any) -> None:
         description="Write down what failed in a record as expected, with the reason and the issue at which it is "
         "looked after, so that the next run is red only for what is new.",
         epilog=_MANUAL,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
     )
     parser.add_argument("records", nargs="+", metavar="RECORD", help="records, folders of them, or their URLs")
     parser.add_argument(
@@ -54,7 +54,7 @@ def declare(commands: Any) -> None:
     parser.add_argument("--issue", required=True, type=_sentence, metavar="URL", help="where that is looked after")
     parser.add_argument("--until", type=_day, metavar="DATE", help="the day from which it no longer is")
     parser.add_argument(
-        "--file", type=Path, default=Path(EXPECTATIONS), metavar="FILE", help=f"default: {EXPECTATIONS} here"
+        "--file", type=arguments.path, default=Path(EXPECTATIONS), metavar="FILE", help=f"default: {EXPECTATIONS} here"
     )
     parser.add_argument("--write", action="store_true", help="write the file, not only what would be in it")
     catalogue.declare(parser)

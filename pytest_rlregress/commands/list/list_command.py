@@ -12,6 +12,7 @@ from pytest_rlregress.failures.catalogue import TRAINERS
 from pytest_rlregress.failures.fidelity import in_words, marked_tests
 from pytest_rlregress.failures.named_keys import find_untested_keys
 from pytest_rlregress.stack import Stack, missing
+from pytest_rlregress.util import arguments
 from pytest_rlregress.util.text import on_one_line, plural, wrapped
 
 _KEYS = (
@@ -25,6 +26,7 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "list",
+        formatter_class=arguments.ManualFormatter,
         description="Print every documented failure: where it was seen, what is expected of it on the installed stack, "
         "its cause and its remedy.",
     )

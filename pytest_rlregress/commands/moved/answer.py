@@ -11,7 +11,7 @@ from packaging.version import Version
 from pytest_rlregress.commands.moved.findings import Finding, Kind, show
 from pytest_rlregress.commands.moved.reading import Answer
 from pytest_rlregress.util.coverage import Coverage, Result, Unchecked
-from pytest_rlregress.util.text import plural, wrapped
+from pytest_rlregress.util.text import LINE_WIDTH, plural, wrapped
 
 _MOST_LINES = 20
 _KINDS = [*Kind]
@@ -120,7 +120,7 @@ def as_text(moved: Moved, verbose: bool) -> str:
                 break
             lines += part
             room -= len(part)
-    return "\n".join([*lines, *end])
+    return "\n".join(part for line in (*lines, *end) for part in wrapped(line, rest="      "))
 
 
 def _list_end(moved: Moved, verbose: bool) -> Iterator[str]:
@@ -146,7 +146,7 @@ def list_lines(one: Finding, moved: Moved, verbose: bool) -> list[str]:
         text = f"{text}: {one.why}"
     if not verbose:
         most = 1 if one.kind in (Kind.DEFAULT, Kind.ENGINE) else 2
-        found = wrapped(text, "  ", "      ")
+        found = wrapped(text, "  ", "      ", LINE_WIDTH)
         return found if len(found) <= most else [*found[: most - 1], f"{found[most - 1]} …"]
     why = "" if one.kind is Kind.NAME else one.why
     below = [part for part in (why, one.place and f"given: {one.place}" if one.kind is Kind.KEY else "") if part]

@@ -6,10 +6,9 @@ import argparse
 import json
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.util import cache
+from pytest_rlregress.util import arguments, cache
 
 #: What stands behind -- is a command of its own.
 TAKES_A_COMMAND = True
@@ -41,7 +40,7 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "moved",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
@@ -56,7 +55,7 @@ def declare(commands: Any) -> None:
     parser.add_argument("--offline", action="store_true", help="use what is cached")
     parser.add_argument(
         "--cache-dir",
-        type=Path,
+        type=arguments.path,
         default=cache.folder(),
         metavar="DIR",
         help="what was read of wheels (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",

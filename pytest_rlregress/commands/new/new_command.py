@@ -12,7 +12,7 @@ from typing import Any
 from pytest_rlregress.commands.new import error_text, skeleton
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import ENTRY, SHIPPED, CatalogueError, Failure
-from pytest_rlregress.util import files
+from pytest_rlregress.util import arguments, files
 from pytest_rlregress.util.surroundings import working_folder
 
 _SHOWN = 100  # characters of a headline
@@ -23,18 +23,19 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "new",
+        formatter_class=arguments.ManualFormatter,
         usage="rlregress new ID --folder FOLDER [--subject NAME] [--scenarios FOLDER] < ERROR",
         description="Write the folder of a failure from the text of an error on standard input, a traceback or the log "
         "around a crash: its failure.toml, with a signature made of exception and message, and a test file with both "
         "sides; in a checkout of pytest-rlregress also its mutants. What is to be written by hand says so, and fails "
         "until it is. Nothing is overwritten. The exit code is 2 for bad input.",
-        epilog=f"{_USAGE}, or pipe it in: tail -50 train.log | rlregress new my-failure --folder scenarios/batch. "
-        "Is the failure documented already? rlregress diagnose train.log.",
+        epilog=f"examples:\n  {_USAGE}\n  tail -50 train.log | rlregress new my-failure --folder scenarios/batch\n\n"
+        "Is the failure documented already?\n  rlregress diagnose train.log",
     )
     parser.add_argument("id", help="of the failure: lower-case words with dashes, such as weights-only-resume")
     parser.add_argument(
         "--folder",
-        type=Path,
+        type=arguments.path,
         required=True,
         help="the area it belongs to, in which its folder is made; an area that does not exist is made too",
     )

@@ -61,6 +61,10 @@ class VerlSizes:
         """Whether those are a whole number of micro batches."""
         return self.micro is None or self.rows % self.micro == 0
 
+    def is_far(self, other: VerlSizes) -> bool:
+        """Whether a mini batch is less than half or more than twice another."""
+        return not other.mini <= 2 * self.mini <= 4 * other.mini
+
     @property
     def is_even(self) -> bool:
         """Whether verl takes these numbers."""
@@ -77,11 +81,16 @@ def batch_sizes(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     elif "actor_rollout_ref" in run.tree:
         yield from spread_evenly(run)
         yield from _of_verl(run, _ACTOR)
-        has_critic = run.get("critic.enable")
-        if has_critic is None:
-            has_critic = "critic" in run.tree and run.get("algorithm.adv_estimator", "gae") == "gae"
-        if has_critic:
+        if has_critic(run):
             yield from _of_verl(run, "critic")
+
+
+def has_critic(run: PlannedRun) -> bool:
+    """Return whether verl trains a critic."""
+    enabled = run.get("critic.enable")
+    if enabled is None:
+        return "critic" in run.tree and run.get("algorithm.adv_estimator", "gae") == "gae"
+    return bool(enabled)
 
 
 def verl_sizes(run: PlannedRun, table: str = _ACTOR) -> VerlSizes | Unchecked:
@@ -148,32 +157,59 @@ def _of_verl(run: PlannedRun, table: str) -> Iterator[Advice | Unchecked]:
     # Where tokens are counted, a step is padded to whole mini batches, whatever it has.
     checks_train = table == _ACTOR and sizes.train > 0 and not run.get(f"{table}.use_dynamic_bsz")
     too_large = checks_train and sizes.train < sizes.mini
+    made = make_even(sizes, too_large=too_large, checks_train=checks_train)
+    proposed = {_TRAIN: made.train, mini_key: made.mini, micro_key: made.micro}
+    given = {_TRAIN: sizes.train, mini_key: sizes.mini, micro_key: sizes.micro}
+    changed = {key: value for key, value in proposed.items() if value is not None and value != given[key]}
+    cut: dict[str, str] = {}
+    if checks_train and run.is_release("verl", ">=0.9"):  # before, log-probabilities were cut anyhow
+        rows = -(-made.train // made.mini) * made.rows
+        for log_prob_key in _log_prob_keys(run):
+            micro = int(run.number(log_prob_key) or 1)
+            if rows % micro:
+                why = f"each GPU has {rows} samples of a step, which verl can't cut into micro batches of {micro}"
+                cut[log_prob_key] = why
+                changed[log_prob_key] = _largest(micro, lambda one: rows % one == 0)
+    lines = [run.write(key, value) for key, value in changed.items()]
     if too_large or not sizes.cuts_mini:
         why = f"a mini batch of {sizes.mini} prompts with n = {sizes.n} is {sizes.mini * sizes.n} samples, which verl "
         why += f"can't spread over {ranks}"
         if too_large:
             why = f"a mini batch of {sizes.mini} prompts is larger than a step's, data.train_batch_size = {sizes.train}"
-        most = sizes.train if too_large else sizes.mini
-        mini = _largest(most, lambda mini: replace(sizes, mini=mini).cuts_mini, 0)
-        mini = mini or next(n for n in range(most, most + sizes.cards) if replace(sizes, mini=n).cuts_mini)
-        yield Advice(mini_key, why, run.write(mini_key, mini))
+        if _TRAIN in changed:
+            why += f". {sizes.train} prompts can't be spread over them either: the step changes too"
+        yield Advice(mini_key if mini_key in changed else _TRAIN, why, "\n".join(lines))
     elif not sizes.cuts_micro:
         why = f"each GPU has {sizes.rows} samples of a mini batch ({sizes.mini} prompts, n = {sizes.n}, {ranks}), "
         why += f"which verl can't cut into micro batches of {sizes.micro}"
-        micro = _largest(sizes.micro or 1, lambda micro: sizes.rows % micro == 0)
-        yield Advice(micro_key, why, run.write(micro_key, micro))
+        yield Advice(micro_key, why, "\n".join(lines))
     elif checks_train and sizes.train * sizes.n % sizes.least:
         least = f"{sizes.least}, which is " + ("a micro batch of each GPU" if sizes.megatron else "one a GPU")
         why = f"a step's {sizes.train * sizes.n} samples aren't a multiple of {least}, as verl asserts"
-        multiple = sizes.least // math.gcd(sizes.n, sizes.least)
-        yield Advice(_TRAIN, why, run.write(_TRAIN, -(-sizes.train // multiple) * multiple))
-    elif checks_train and run.is_release("verl", ">=0.9"):  # before, log-probabilities were cut anyhow
-        rows = -(-sizes.train // sizes.mini) * sizes.rows
-        for key in _log_prob_keys(run):
-            micro = int(run.number(key) or 1)
-            if rows % micro:
-                why = f"each GPU has {rows} samples of a step, which verl can't cut into micro batches of {micro}"
-                yield Advice(key, why, run.write(key, _largest(micro, lambda one: rows % one == 0)))
+        yield Advice(_TRAIN, why, "\n".join(lines))
+    else:
+        for (key, why), line in zip(cut.items(), lines, strict=True):
+            yield Advice(key, why, line)
+
+
+def make_even(sizes: VerlSizes, *, too_large: bool, checks_train: bool) -> VerlSizes:
+    """Return the nearest sizes that verl takes. Where the mini batch changes, a step becomes whole mini batches."""
+    if too_large or not sizes.cuts_mini:
+        ranks = sizes.cards // sizes.shared
+        unit = ranks // math.gcd(sizes.n, ranks)
+        train = _round_up(sizes.train, sizes) or max(sizes.mini // unit, 1) * unit
+        fitting = [replace(sizes, mini=mini) for mini in range(unit, train + 1, unit) if train % mini == 0]
+        nearest = min(fitting, key=lambda one: (one.is_far(sizes), not one.cuts_micro, abs(one.mini - sizes.mini)))
+        sizes = replace(nearest, train=train if sizes.train else 0)
+    if not sizes.cuts_micro:
+        sizes = replace(sizes, micro=_largest(sizes.micro or 1, lambda micro: sizes.rows % micro == 0))
+    return replace(sizes, train=_round_up(sizes.train, sizes)) if checks_train else sizes
+
+
+def _round_up(train: int, sizes: VerlSizes) -> int:
+    """Return the number of prompts, this or more, whose samples verl can spread."""
+    multiple = sizes.least // math.gcd(sizes.n, sizes.least)
+    return -(-train // multiple) * multiple
 
 
 def _log_prob_keys(run: PlannedRun) -> list[str]:

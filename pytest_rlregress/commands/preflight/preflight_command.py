@@ -16,12 +16,14 @@ from pytest_rlregress.commands.preflight.config import ConfigError, PlannedRun, 
 from pytest_rlregress.commands.preflight.rules import RULES
 from pytest_rlregress.commands.preflight.script import name_originals, tell_script
 from pytest_rlregress.hardware import HardwareError, Machine, discover, load_profiles, match, select
+from pytest_rlregress.util import arguments
 from pytest_rlregress.util.coverage import Coverage, Result
 from pytest_rlregress.util.text import plural, wrapped
 from pytest_rlregress.util.units import GIB
 
 #: What stands behind -- is a command of its own.
 TAKES_A_COMMAND = True
+_MOST_PARAMETERS = 1e15
 _DESCRIPTION = """\
 Check the configuration of a run for misspelt keys, unknown values and the documented failures: the command that starts
 verl or TRL, verl's YAML, TRL's YAML (with accelerate's), prime-rl's TOML.
@@ -55,7 +57,7 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "preflight",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
@@ -68,12 +70,17 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument("--hw", default="auto", metavar="PROFILE", help="hardware it is for; auto: this machine's")
     parser.add_argument(
-        "--memory", type=float, metavar="GIB", help="of a card, where a profile's cards differ: 80 for the larger A100"
+        "--memory",
+        type=arguments.positive,
+        metavar="GIB",
+        help="of a card, where a profile's cards differ: 80 for the larger A100",
     )
     parser.add_argument(
         "--parameters", type=_count, metavar="N", help="of the model, where its name and files do not tell: 7B, 500M"
     )
-    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="the longest prompt, in the engine's tokens")
+    parser.add_argument(
+        "--prompt-tokens", type=arguments.count, metavar="N", help="the longest prompt, in the engine's tokens"
+    )
     parser.add_argument(
         "--installed",
         action="store_true",
@@ -102,9 +109,11 @@ def run(options: argparse.Namespace) -> int:
 def _count(text: str) -> int:
     """Read a number of parameters: ``7B``, ``0.5b``, ``500M`` or ``7000000000``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([bm]?)", text.strip().lower())
-    if not found or not float(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a number of parameters: write 7B, 0.5B or 500M")
-    return int(float(found[1]) * {"b": 1e9, "m": 1e6, "": 1}[found[2]])
+    count = float(found[1]) * {"b": 1e9, "m": 1e6, "": 1}[found[2]] if found else 0.0
+    if not 0 < count < _MOST_PARAMETERS:
+        text = arguments.shorten(text)
+        raise argparse.ArgumentTypeError(f"{text} isn't a number of parameters: write 7B, 0.5B or 500M")
+    return int(count)
 
 
 def _take_hardware(run: PlannedRun, options: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from pytest_rlregress.commands.preflight.batch_sizes import batch_sizes
 from pytest_rlregress.commands.preflight.config import PlannedRun, Rule, Unchecked, not_known
 from pytest_rlregress.commands.preflight.memory import gpu_memory_utilization, trainer_engine_oom
 from pytest_rlregress.commands.preflight.names import added_key, unknown_key, unknown_value
+from pytest_rlregress.commands.preflight.refusals import refused_values
 from pytest_rlregress.commands.preflight.training import engine_sleeps, lora_of, on_one_card, trains_with_fsdp
 from pytest_rlregress.remedies.advice import Advice
 
@@ -230,7 +231,7 @@ def _needs(run: PlannedRun, key: str, setting: str, instead: str) -> Iterator[Ad
 
 
 # These aren't documented failures: they need no more than the trainer's own schema.
-OWN = ("unknown-key", "unknown-value", "added-key", "batch-sizes")
+OWN = ("unknown-key", "unknown-value", "added-key", "batch-sizes", "refused-values")
 ALL = ("prime-rl", "trl", "verl")
 #: By failure: its rule, and the trainers whose runs are put to it.
 RULES: dict[str, tuple[Rule, tuple[str, ...]]] = {
@@ -247,6 +248,7 @@ RULES: dict[str, tuple[Rule, tuple[str, ...]]] = {
     "no-kernel-for-card": (no_kernel_for_card, ALL),
     "added-key": (added_key, ("verl",)),
     "batch-sizes": (batch_sizes, ALL),
+    "refused-values": (refused_values, ("trl", "verl")),
     "empty-env-in-config": (lambda run: remedies.check_interpolations(run.written, run.environ), ("verl",)),
     "dataset-root-not-file": (dataset_root_not_file, ("verl",)),
     "expandable-segments": (expandable_segments, ("trl", "verl")),

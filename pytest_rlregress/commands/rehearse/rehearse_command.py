@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlregress.util import arguments
 from pytest_rlregress.util.coverage import Result
 from pytest_rlregress.util.text import strip_escapes, wrapped
 from pytest_rlregress.util.units import GIB, format_duration
@@ -49,17 +50,20 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "rehearse",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
     parser.add_argument("--steps", type=_count_steps, default=STEPS, metavar="N", help=f"updates, default {STEPS}")
     parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="keep the log, the record and the checkpoint in a new folder"
+        "--keep",
+        type=arguments.path,
+        metavar="FOLDER",
+        help="keep the log, the record and the checkpoint in a new folder",
     )
     parser.add_argument(
         "--patience",
-        type=float,
+        type=arguments.seconds,
         default=PATIENCE,
         metavar="SECONDS",
         help=f"end a command that says nothing for so long, default {PATIENCE:.0f}",
@@ -69,8 +73,10 @@ def declare(commands: Any) -> None:
 
 
 def _count_steps(text: str) -> int:
-    if not text.isdigit() or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a number of steps: write 2 or more, so that a sync is seen")
+    if not arguments.is_number(text) or int(text) < 2:
+        raise argparse.ArgumentTypeError(
+            f"{arguments.shorten(text)} isn't a number of steps: write 2 or more, so that a sync is seen"
+        )
     return int(text)
 
 

@@ -21,6 +21,7 @@ from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.records.remote import RemoteError, RemoteRecords, find_here
 from pytest_rlregress.records.stories import group_alike, shorten_path
 from pytest_rlregress.records.trust import decide, read_trust
+from pytest_rlregress.util import arguments
 from pytest_rlregress.util.coverage import Result
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.text import plural
@@ -54,7 +55,7 @@ def declare(commands: Any) -> None:
         description="Tell from the records of many runs what changed, since when, because of which upgrade, and what "
         "to run next. Without an option that asks for something else it writes a page, report.html.",
         epilog=_MANUAL,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
     )
     parser.add_argument(
         "records",
@@ -80,10 +81,14 @@ def declare(commands: Any) -> None:
         help="again; of what is outside a new reference begins",
     )
     output = parser.add_argument_group("what is written; - is standard output")
-    output.add_argument("--output", type=Path, metavar="FILE", help="one HTML page, which needs no network")
-    output.add_argument("--markdown", type=Path, metavar="FILE", help="for a job's summary or an issue on GitHub")
-    output.add_argument("--json", type=Path, metavar="FILE", help="for scripts")
+    output.add_argument("--output", type=_output, metavar="FILE", help="one HTML page, which needs no network")
+    output.add_argument("--markdown", type=_output, metavar="FILE", help="for a job's summary or an issue on GitHub")
+    output.add_argument("--json", type=_output, metavar="FILE", help="for scripts")
     parser.set_defaults(run=run)
+
+
+def _output(text: str) -> Path:
+    return _STDOUT if text == str(_STDOUT) else arguments.output(text)
 
 
 def _night(text: str) -> datetime.date:
@@ -91,7 +96,7 @@ def _night(text: str) -> datetime.date:
         return night_of(time.time()) if text == "today" else datetime.date.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} isn't a night. Allowed: a date such as 2026-03-14, or today"
+            f"{arguments.shorten(text)} isn't a night. Allowed: a date such as 2026-03-14, or today"
         ) from None
 
 

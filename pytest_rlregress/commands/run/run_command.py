@@ -47,7 +47,7 @@ def declare(commands: Any) -> None:
         "run",
         description="Run the tests on each hardware, as one job of a Ray cluster for each, and collect the records.",
         epilog=_MANUAL,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
     )
     parser.add_argument("words", nargs="*", metavar="-- ARGS", help="more arguments for pytest")
     parser.add_argument("--hw", type=_list, required=True, metavar="LIST", help="hardware profiles: h100,h200")
@@ -79,12 +79,12 @@ def declare(commands: Any) -> None:
     )
     nodes = parser.add_argument_group("on the nodes")
     nodes.add_argument(
-        "--working-dir", type=Path, metavar="DIR", help="run in a copy of this folder, sent to the nodes"
+        "--working-dir", type=arguments.path, metavar="DIR", help="run in a copy of this folder, sent to the nodes"
     )
     nodes.add_argument("--python", default="python", metavar="PATH", help="with the harness (default: python)")
     nodes.add_argument(
         "--hardware",
-        type=Path,
+        type=arguments.path,
         action="append",
         default=[],
         metavar="DIR",
@@ -96,23 +96,25 @@ def declare(commands: Any) -> None:
 def _list(text: str) -> list[str]:
     found = list(dict.fromkeys(word.strip().lower() for word in text.split(",") if word.strip()))
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} names no hardware")
+        raise argparse.ArgumentTypeError(f"{arguments.shorten(text)} names no hardware")
     return found
 
 
 def _records(text: str) -> Path | str:
     if "://" not in text:
-        return Path(text)
+        return arguments.path(text)
     try:
         check_url(text)
     except ValueError as allowed:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed. Allowed: {allowed}") from None
+        raise argparse.ArgumentTypeError(f"{arguments.shorten(text)} is not allowed. Allowed: {allowed}") from None
     return text.rstrip("/")
 
 
 def _address(text: str) -> str:
     if not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the address of a dashboard, such as http://head:8265")
+        raise argparse.ArgumentTypeError(
+            f"{arguments.shorten(text)} is not the address of a dashboard, such as http://head:8265"
+        )
     return text.rstrip("/")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.trials import declare_answer, declare_environments, declare_trials
+from pytest_rlregress.util import arguments
 
 _MANUAL = """\
 examples:
@@ -36,7 +36,7 @@ def declare(commands: Any) -> None:
         "upgrade",
         description="Say before an upgrade what it would change: verdicts, workarounds, what can be tested.",
         epilog=_MANUAL,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=arguments.ManualFormatter,
     )
     parser.add_argument(
         "words",
@@ -52,7 +52,7 @@ def declare(commands: Any) -> None:
         "--stepwise", action="store_true", help="find the largest set of upgrades that makes nothing worse"
     )
     upgrade.add_argument(
-        "--requirements", type=Path, metavar="FILE", help="conditions on versions that a project of yours has"
+        "--requirements", type=arguments.path, metavar="FILE", help="conditions on versions that a project of yours has"
     )
     upgrade.add_argument(
         "--may-downgrade",
@@ -67,7 +67,10 @@ def declare(commands: Any) -> None:
     declare_environments(parser.add_argument_group("environments"))
     output = parser.add_argument_group("the answer")
     output.add_argument(
-        "--output", type=Path, metavar="FILE", help="the lock of what is safe: all of it, or with --stepwise that set"
+        "--output",
+        type=arguments.output,
+        metavar="FILE",
+        help="the lock of what is safe: all of it, or with --stepwise that set",
     )
     declare_answer(output)
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from pytest_rlregress.commands.preflight.batch_sizes import VerlSizes, batch_sizes
+from pytest_rlregress.commands.preflight.batch_sizes import VerlSizes, batch_sizes, make_even
 from pytest_rlregress.commands.preflight.command import read
 
 pytestmark = [pytest.mark.isolated(group="preflight-batch-sizes"), pytest.mark.slow]
@@ -41,6 +41,7 @@ def test_the_rule_is_verls_own():
     for train, mini, n, cards, micro in itertools.product((4, 8), (2, 4, 8, 3), (1, 2, 5), (1, 2, 8), (1, 2, 3, 16)):
         sizes = VerlSizes(train, mini, n, cards, 1, micro)
         assert sizes.is_even == accepted_by_verl(sizes), sizes
+        assert accepted_by_verl(make_even(sizes, too_large=mini > train, checks_train=True)), sizes
         answers.add(sizes.is_even)
     assert answers == {True, False}
 

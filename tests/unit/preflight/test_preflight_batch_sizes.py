@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from installed import TESTS
 
 from pytest_rlregress.commands.preflight.config import PlannedRun
@@ -48,7 +50,14 @@ UNEVEN = [
     (*of_verl(8, 4, 2, 1, 16), MICRO, f"{MICRO}=8"),
     (*of_verl(8, 4, 1, 8, 1), MINI, f"{MINI}=8"),
     (*of_verl(64, 256, 4, 8, 4), MINI, f"{MINI}=64"),
-    (*of_verl(60, 9, 4, 8), MINI, f"{MINI}=8"),
+    (*of_verl(60, 9, 4, 8), MINI, f"{MINI}=10"),
+    (*of_verl(60, 60, 1, 8), MINI, f"{TRAIN}=64\n{MINI}=64"),
+    (*of_verl(60, 60, 1, 8, 1), MINI, f"{TRAIN}=64\n{MINI}=64"),
+    (*of_verl(60, 60, 1, 8, 3), MINI, f"{TRAIN}=64\n{MINI}=64\n{MICRO}=2"),
+    (*of_verl(60, 64, 1, 8, 1), TRAIN, f"{TRAIN}=64"),
+    (*of_verl(60, 30, 1, 8, 1), MINI, f"{TRAIN}=64\n{MINI}=32"),
+    (*of_verl(100, 30, 2, 8, 1), MINI, f"{MINI}=20"),
+    (*of_verl(48, 64, 1, 8, 1), MINI, f"{MINI}=48"),
     (*of_verl(64, 1, 1, 8), MINI, f"{MINI}=8"),
     (*of_verl(6, 4, 2, 8, 1), TRAIN, f"{TRAIN}=8"),
     (*of_verl(6, 4, 1, 4, 1, f"{SP}=2"), TRAIN, f"{TRAIN}=8"),
@@ -80,8 +89,27 @@ EVEN = [
 def test_names_an_even_batch_size(batches, file, changes, key, instead):
     found, _ = batches(file, *changes)
     assert found[0] == (key, instead)
-    found, report = batches(file, *changes, instead)
+    found, report = batches(file, *changes, *instead.splitlines())
     assert (found, "batch-sizes" in report["checked"]) == ([], True)
+
+
+NUMBERS = st.tuples(*(st.integers(1, most) for most in (300, 300, 16, 64)), st.none() | st.integers(1, 40))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(NUMBERS, st.sampled_from([1, 2, 4]))
+def test_a_proposal_passes_at_once_and_is_a_step_of_whole_mini_batches(batches, numbers, shared):
+    file, changes = of_verl(*numbers, f"{SP}={shared}")
+    found, _ = batches(file, *changes)
+    if not found:
+        return
+    proposed = found[0][1].splitlines()
+    assert batches(file, *changes, *proposed)[0] == []
+    values = {key: int(value) for key, value in (line.split("=") for line in proposed)}
+    train = values.get(TRAIN, numbers[0])
+    assert train >= numbers[0]
+    if MINI in values:
+        assert train % values[MINI] == 0
 
 
 @pytest.mark.parametrize(("file", "changes"), EVEN)
