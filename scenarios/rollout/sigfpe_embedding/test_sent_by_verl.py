@@ -1,6 +1,7 @@
 """No layout of ids comes through verl's server to vLLM: it sends Python's integers."""
 
 import asyncio
+from contextlib import suppress
 from importlib import metadata
 from types import SimpleNamespace
 
@@ -35,21 +36,27 @@ class Config(dict[str, object]):
     __getattr__ = dict.__getitem__
 
 
+class Sent(Exception):
+    """The prompt is at the engine: what verl makes of an answer is another question."""
+
+
 class RecordingEngine:
-    """Takes a prompt in vLLM's place, and ends the request as vLLM does one that is aborted."""
+    """Takes a prompt in vLLM's place, and ends the request."""
 
     def __init__(self):
         self.prompts = []
 
     async def generate(self, prompt, **options):
         self.prompts.append(prompt)
-        yield SimpleNamespace(outputs=[])
+        raise Sent
+        yield
 
 
 def load_server_class():
-    from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
+    """Return the class of verl's server; before 0.7.1 the actor that Ray makes of it has its name."""
+    from verl.workers.rollout.vllm_rollout import vllm_async_server
 
-    return vLLMHttpServer
+    return getattr(vllm_async_server, "vLLMHttpServerBase", None) or vllm_async_server.vLLMHttpServer
 
 
 def send(server_class, ids):
@@ -62,7 +69,8 @@ def send(server_class, ids):
     server._disaggregation_role = "null"
     server._submission_paused = False
     server._admitting = server.replica_rank = server.global_steps = 0
-    asyncio.run(server_class.generate(server, ids, {"max_tokens": 1}, "request"))
+    with suppress(Sent):
+        asyncio.run(server_class.generate(server, ids, {"max_tokens": 1}, "request"))
     [prompt] = server.engine.prompts
     return prompt["prompt_token_ids"]
 
