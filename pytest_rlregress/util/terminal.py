@@ -16,7 +16,7 @@ _NARROWEST = 40
 
 
 def line_width(stream: TextIO | None) -> int:
-    """Return the columns of a line: the terminal's, from 40 to 100; of what is no terminal 100, whatever COLUMNS says.
+    """Return the columns of a line: the terminal's, from 40 to 100; 100 if it isn't one, whatever COLUMNS says.
 
     Longer lines of prose are hard to read.
     """
