@@ -80,7 +80,7 @@ def _clean_streams() -> Generator[None]:
     # None where it was closed
     clean: list[Any] = [stream and CleanStream(stream, colours=takes_colours(stream)) for stream in before]
     sys.stdout, sys.stderr = clean
-    width = columns.set(line_width())
+    width = columns.set(line_width(before[0]))
     try:
         yield
     finally:

@@ -15,11 +15,13 @@ from pytest_rlregress.util.text import LINE_WIDTH
 _NARROWEST = 40
 
 
-def line_width() -> int:
-    """Return the columns of a line: the terminal's, or COLUMNS where that is set, from 40 to 100; of a pipe 100.
+def line_width(stream: TextIO | None) -> int:
+    """Return the columns of a line: the terminal's, from 40 to 100; 100 if it isn't one, whatever COLUMNS says.
 
     Longer lines of prose are hard to read.
     """
+    if stream is None or not stream.isatty():
+        return LINE_WIDTH
     return max(_NARROWEST, min(LINE_WIDTH, shutil.get_terminal_size((LINE_WIDTH, 24)).columns))
 
 

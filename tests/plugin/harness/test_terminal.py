@@ -37,7 +37,7 @@ HELP = {f"{name} --help": [name, "--help"] for name in COMMANDS}
 
 @pytest.fixture
 def answer(tmp_path, monkeypatch, capsys):
-    """What a command prints in so many columns; None is a pipe."""
+    """What a command prints on a terminal of so many columns; None is a pipe."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.log").write_text("\x1b[31mRuntimeError: CUDA out of memory. Tried to allocate 20 MiB\x1b[0m\n")
     (tmp_path / "batch.jsonl").write_text('{"input": "a", "output": "b", "score": 1.0}\n' * 4)
@@ -47,9 +47,8 @@ def answer(tmp_path, monkeypatch, capsys):
     def answer(command, width):
         if "records" in command and not (tmp_path / "records").exists():
             histories.make(tmp_path / "records", nights=2, tests=4)
-        monkeypatch.delenv("COLUMNS", raising=False)
-        if width:
-            monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setenv("COLUMNS", str(width or 60))  # which says nothing about a pipe
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: width is not None)
         with contextlib.suppress(SystemExit):  # of --help
             main([*command])
         printed = capsys.readouterr()
