@@ -136,7 +136,7 @@ def _check(options: argparse.Namespace, known: catalogue.Catalogue, folder: Path
 def _is_of_checkout(area: Path) -> bool:
     """Return whether an area is one of this project's, in a checkout."""
     shipped = SHIPPED.resolve()
-    return area.resolve().parent == shipped and (shipped.parent / "tests" / "mutants.py").exists()
+    return area.resolve().parent == shipped and (shipped.parent / "tests" / "support" / "mutants.py").exists()
 
 
 def _texts(options: argparse.Namespace, error: error_text.ErrorText, folder: Path) -> dict[Path, str]:
