@@ -85,6 +85,8 @@ def run_side(control: Path, lock: Path, out: Path, requirement: str) -> SideRun:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("unreleased.py LOCK OUT [REQUIREMENT …], such as: requirements/cpu.txt issue 'transformers==5.24.0'")
     try:
         run_sides(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:] or SIDES)
     except (Unbuildable, ValueError) as error:
