@@ -59,8 +59,9 @@ def scored(trainer: Any, completions: Sequence[Sequence[int]], prompt: Any = Non
         )
     sampled = [list(ids) for ids in completions]
     if given == "prompt_ids":
-        more = [{}] if "logprobs, extra_fields = self._generate_single_turn" in inspect.getsource(type(trainer)) else []
-        trainer._generate_single_turn = lambda *args, **kwargs: (sampled, None, *more)  # TRL 0.29 has three
+        has_extra = "logprobs, extra_fields = self._generate_single_turn" in inspect.getsource(type(trainer))
+        result: tuple[Any, ...] = (sampled, None, {}) if has_extra else (sampled, None)  # TRL 0.29 has three
+        trainer._generate_single_turn = lambda *args, **kwargs: result
     else:  # the releases of 2025 tokenise the prompts there too
         if prompt is not None:
             raise InterfaceMissing(f"reads the prompt's ids, which trl {versions().get('trl')} makes while it samples")

@@ -29,10 +29,10 @@ def write(files, folder):
 
 
 def find_fixtures():
-    """The names of all fixtures of the plugin."""
+    """The names of all fixtures of the plugin that a test may ask for."""
     found = (CHECKOUT / "fixtures").glob("declare_*.py")
     return {
         name
         for path in found
-        for name in re.findall(r"^@pytest\.fixture.*\n(?:@.*\n)*def (\w+)", path.read_text(), re.M)
+        for name in re.findall(r"^@pytest\.fixture.*\n(?:@.*\n)*def ([a-z]\w+)", path.read_text(), re.M)
     }

@@ -42,7 +42,7 @@ def _find(run: PlannedRun, key: str) -> Any:
     return run.schema.defaults.get(key, _UNKNOWN) if given is _UNKNOWN else given
 
 
-def _check_micro_batches(run: PlannedRun) -> Iterator[Advice]:
+def _check_micro_batches(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """Yield micro batches of which verl has no size, or two."""
     if _find(run, f"{_ACTOR}.use_dynamic_bsz") is not False:
         return
@@ -54,7 +54,9 @@ def _check_micro_batches(run: PlannedRun) -> Iterator[Advice]:
         for_all, for_each = run.get(key), _find(run, f"{key}_per_gpu")
         if not is_used or run.hides(key) or for_each is _UNKNOWN:
             continue
-        if for_all is None and for_each is None:
+        if for_all is None and for_each is None and run.program and not run.program.startswith("verl."):
+            yield Unchecked(f"{key}_per_gpu has no value here: whether the program gives it one is not known")
+        elif for_all is None and for_each is None:
             why = "micro batches have no size, and their tokens aren't counted (use_dynamic_bsz): verl asks for one"
             samples = largest_micro_batch(run, _SAMPLES)
             yield Advice(f"{key}_per_gpu", why, run.write(f"{key}_per_gpu", samples))
