@@ -1,4 +1,4 @@
-"""What healthy training steps measure on each stack: kept beside the locks by ``make stacks``, a page of them."""
+"""Keeps the numbers of healthy training steps on each stack beside the locks, and makes a page of them."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def draw(seed: str) -> LockRequest:
 
 
 def _draw_release(package: str, day: datetime.date, randomness: random.Random, taken: SpecifierSet = _ANY) -> str:
-    """Return the pin of a package as it was on a drawn day; another day where that release is none of ``taken``."""
+    """Return the pin of a package as it was on a drawn day; of another day where ``taken`` excludes that release."""
     while True:
         drawn = day - datetime.timedelta(randomness.randint(0, _MONTHS_15))
         request = LockRequest(package, "", drawn.isoformat())

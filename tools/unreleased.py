@@ -33,12 +33,12 @@ INDEXES = {"vllm": "https://wheels.vllm.ai/nightly/cpu"}
 
 @dataclass(frozen=True)
 class SideRun:
-    """What a side's run said.
+    """The outcome of a side's run.
 
     Attributes:
         requirement: The side.
         news: How many verdicts differ from the control's, twice.
-        text: The comparison, or why there is none, as Markdown.
+        text: The comparison as Markdown, or why the side could not be tried.
     """
 
     requirement: str

@@ -66,7 +66,7 @@ EXPECTED = "expected"
 
 
 class NumberWord(StrEnum):
-    """What becomes of a training step's number, beside what its trusted nights allow."""
+    """How a training step's number stands to what its trusted nights allow."""
 
     WATCHED = "watched"
     INSIDE = "inside"

@@ -74,7 +74,7 @@ _WIDTHS = {
 
 @dataclass(frozen=True)
 class Corridor:
-    """What the trusted nights allow, in the number's own unit, and why a value is outside.
+    """The values that the trusted nights allow, in the number's own unit, and how a value stands to them.
 
     ``drifted`` says that the latest nights would allow it, and the first don't. The ends are NaN while nights are only
     watched.

@@ -64,7 +64,7 @@ class RecordedRun:
 
     @cached_property
     def numbers(self) -> Mapping[str, float]:
-        """What each training step measured, by name."""
+        """The numbers that each training step measured, by name."""
         return name_numbers(self.steps)
 
     @cached_property

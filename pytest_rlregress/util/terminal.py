@@ -1,4 +1,4 @@
-"""What a command's output is printed to: how wide its lines may be, and whether it takes colours.
+"""The terminal or pipe that a command prints to: how wide its lines may be, and whether it takes colours.
 
 The commands print plain text, which can be copied into an issue as it is, and no colours of their own. The colours are
 those of programs that they run.

@@ -1,4 +1,4 @@
-"""What is printed follows what it is printed to: lines fit a terminal, a pipe has no colours, a shell completes."""
+"""Output follows its terminal or pipe: lines fit a terminal, a pipe has no colours, a shell completes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HELP = {f"{name} --help": [name, "--help"] for name in COMMANDS}
 
 @pytest.fixture
 def answer(tmp_path, monkeypatch, capsys):
-    """What a command prints on a terminal of so many columns; None is a pipe."""
+    """Return what a command prints on a terminal of so many columns; None is a pipe."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.log").write_text("\x1b[31mRuntimeError: CUDA out of memory. Tried to allocate 20 MiB\x1b[0m\n")
     (tmp_path / "batch.jsonl").write_text('{"input": "a", "output": "b", "score": 1.0}\n' * 4)
@@ -119,7 +119,7 @@ def test_colours_of_others_follow_the_terminal_and_the_user(monkeypatch, variabl
 
 
 def print_on_terminal(width, *command):
-    """What a command prints on a terminal of so many columns."""
+    """Return what a command prints on a terminal of so many columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}

@@ -1,4 +1,4 @@
-"""What the rule about refused values finds, verl and TRL themselves refuse, and they take what it doesn't find."""
+"""verl and TRL refuse the values that the rule about refused values finds, and take those that it does not find."""
 
 from __future__ import annotations
 
