@@ -177,7 +177,7 @@ import os
 from pytest_rlregress.containment import leaks
 
 def pytest_configure(config):
-    config.pluginmanager.register(leaks.Leaks(reaper=os.getppid()))
+    config.pluginmanager.register(leaks.Leaks(reaper=os.getppid()), leaks.PLUGIN)
 """
 
 

@@ -12,7 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Collection, Generator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,8 @@ from pytest_rlregress.hardware import gpu_memory
 from pytest_rlregress.util import shared_memory
 from pytest_rlregress.util.processes import Process, command, descendants, is_housekeeper, living
 
+#: The name that ``Leaks`` is registered by.
+PLUGIN = "rlregress-leaks"
 # What first uses leave open, measured: a connection to Ray and a task 29 (11 after ray.shutdown()), an asyncio loop
 # with an HTTP client 5, multiprocessing's tracker and fork server 4, torch and a vLLM engine that was shut down none.
 DESCRIPTORS = 32
@@ -114,7 +116,7 @@ class Leaks:
 
     @contextmanager
     def made_by(self, argname: str) -> Iterator[None]:
-        """Count what is made, or given back, meanwhile as a fixture's of a wider scope: what a factory keeps."""
+        """See ``made_by`` of this module."""
         found = [fixturedef for fixturedef in self._set_up if fixturedef.argname == argname]
         with self._making(found[-1]) if found else nullcontext():
             yield
@@ -276,6 +278,12 @@ class Leaks:
     def _on_gpus(self, pid: int) -> str:
         held = ((label, gpu_memory.holders(self._nvml, handle).get(pid)) for label, handle in self._devices)
         return "".join(f" ({gpu_memory.size_of(memory)} on {label})" for label, memory in held if memory)
+
+
+def made_by(config: pytest.Config, argname: str) -> AbstractContextManager[None]:
+    """Count what is made, or given back, meanwhile as a fixture's of a wider scope, where a run looks for leaks."""
+    leaks: Leaks | None = config.pluginmanager.get_plugin(PLUGIN)
+    return leaks.made_by(argname) if leaks else nullcontext()
 
 
 def _descriptors() -> frozenset[tuple[int, str]]:

@@ -32,7 +32,7 @@ from pytest_rlregress.containment import (
     child_config,
     key_of,
 )
-from pytest_rlregress.containment.leaks import Leaks
+from pytest_rlregress.containment.leaks import PLUGIN, Leaks
 from pytest_rlregress.util.processes import allow_tracing
 
 #: The channel of the child that this process is.
@@ -128,7 +128,7 @@ def _run(order: Order, channel: Channel, output: Output, measurement: child_conf
         config.pluginmanager.register(worker, "rlregress-worker")
         if measurement is not None:
             config.pluginmanager.register(measurement, "rlregress-coverage")
-        config.pluginmanager.register(Leaks(reaper=os.getppid()), "rlregress-leaks")
+        config.pluginmanager.register(Leaks(reaper=os.getppid()), PLUGIN)
         status = config.hook.pytest_cmdline_main(config=config)
         if worker.ready:
             return

@@ -253,6 +253,51 @@ def test_fixture_of_a_wider_scope_is_blamed_after_it_ended(judged, shared_memory
     )
 
 
+def test_server_that_starts_again_between_tests_is_the_sessions(judged):
+    result = judged(
+        """
+        from pathlib import Path
+
+        from pytest_rlregress.fixtures.declare_engines import _vllm_server_lives
+
+        LOGS = []
+
+        class Server:
+            log_path, process = Path("again.log"), None
+
+            def revive(self):
+                self.process = subprocess.Popen(["sleep", "91"])
+                return True
+
+        @pytest.fixture(scope="session")
+        def vllm_server():
+            server = Server()
+            yield server
+            server.process.kill()
+
+        @pytest.fixture
+        def watch_log():
+            return LOGS.append
+
+        def test_it_answers(vllm_server):
+            assert vllm_server.process.poll() is None
+            assert LOGS == [vllm_server.log_path]
+
+        def test_another_is_left():
+            subprocess.Popen(["sleep", "92"])
+
+        def test_last():
+            pass
+        """,
+        more="""
+from pytest_rlregress.fixtures import declare_engines
+declare_engines.asked_by = lambda item: {"vllm_server"} & {*item.fixturenames}
+""",
+    )
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_another_is_left*", "leaked 1 process: * sleep 92"])
+
+
 def test_counts_descriptors_by_kind(judged):
     result = judged(
         f"""
