@@ -121,7 +121,7 @@ def judge(
 
     None where the test did not come as far as the act by a fault of its own, or has a mistake: that says nothing about
     the failure, and stays an error of the test. A component that fails before the act makes it ``unavailable``, unless
-    the test was driven on these releases before.
+    the test is known to be driven on these releases.
 
     Args:
         side: ``reproduces`` or ``guards``.
@@ -131,8 +131,8 @@ def judge(
         gone: The installed release since which the failure is declared absent, or None.
         strict: Whether ``absent`` where ``reproduced`` was expected fails the run.
         promised: Whether ``--hw`` promised that this test can run, so that a skip of a guard fails the run.
-        driven: Whether the failure's tests gave a verdict on exactly these releases before, or ``--rl-require``
-            promised a component that they touch.
+        driven: Whether these are the releases of the lock, on which every test is driven, or ``--rl-require`` promised
+            a component that they touch.
         untried: Which releases here are outside of those that the failure was tried with, as the first words of a bad
             verdict.
     """

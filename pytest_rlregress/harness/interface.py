@@ -30,6 +30,7 @@ _ELSEWHERE = {
 }
 
 _PACKAGE = "pytest_rlregress"
+_REMEDIES = f"{_PACKAGE}.remedies"  # one that finds an object without its attribute doesn't work with it
 #: What only passes an access on: the import system, ``monkeypatch``, a module's or class' own ``__getattr__``.
 _PASSING_MODULES = ("importlib", "_pytest.monkeypatch")
 _PASSING_FUNCTIONS = ("__getattr__", "__getattribute__")
@@ -51,7 +52,9 @@ def missing_interface(error: BaseException, test_file: Path) -> str:
 
     A component is lacking whoever imports it: transformers' Trainer asks for accelerate, which it does not require.
     Such is a module, a function or class of one, or an argument of theirs, that the harness or the test's own file
-    asked for: the innermost frame of the traceback says who. Where that does not show, such as through an actor,
+    asked for: the innermost frame of the traceback says who. An attribute of an object is one where a fixture or a
+    helper that drives the component asked; in the test's own file it may be the failure. Where no frame shows, such as
+    through an actor,
     ``InterfaceMissing`` says it. "" for any other exception: what fails inside of the stack, or in the user's own
     function under a guard, is no matter of the test.
 
@@ -66,7 +69,9 @@ def missing_interface(error: BaseException, test_file: Path) -> str:
     frame = _asking(error)
     if frame is None or not _is_of_test(frame, test_file):
         return ""
-    return _import(error) or _attribute(error) or _call(error, frame)
+    module = str(frame.f_globals.get("__name__"))
+    driver = Path(frame.f_code.co_filename) != test_file and not module.startswith(_REMEDIES)
+    return _import(error) or _attribute(error) or _call(error, frame) or (_object_attribute(error) if driver else "")
 
 
 def undriven(error: BaseException, test_file: Path) -> str:
@@ -89,10 +94,7 @@ def undriven(error: BaseException, test_file: Path) -> str:
     if found:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return f"{found} can't be driven this way: {': '.join([type(error).__name__, *lines[:1]])}"
-    if isinstance(error, AttributeError) and not isinstance(error.obj, (ModuleType, type)):
-        made = type(error.obj)
-        return _of_component(made.__module__, f"{made.__module__}.{made.__qualname__}.{error.name}")
-    return undriven(error.__cause__, test_file) if error.__cause__ is not None else ""
+    return _object_attribute(error) or (undriven(error.__cause__, test_file) if error.__cause__ is not None else "")
 
 
 def _distribution(package: str) -> str:
@@ -172,6 +174,13 @@ def _attribute(error: BaseException) -> str:
         return _of_component(error.obj.__module__, f"{error.obj.__module__}.{error.obj.__qualname__}.{error.name}")
     patched = _PATCHED.match(str(error))
     return _of_component(patched["module"], f"{patched['module']}.{patched['name']}") if patched else ""
+
+
+def _object_attribute(error: BaseException) -> str:
+    if not isinstance(error, AttributeError) or isinstance(error.obj, (ModuleType, type)):
+        return ""
+    made = type(error.obj)
+    return _of_component(made.__module__, f"{made.__module__}.{made.__qualname__}.{error.name}")
 
 
 def _call(error: BaseException, frame: FrameType) -> str:

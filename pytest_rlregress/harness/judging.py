@@ -161,7 +161,8 @@ def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.Tes
         gone=failure.gone(session.stack),
         strict=session.settings.strict,
         promised=test.item.get_closest_marker("hw") is not None and not test.unavailable,
-        driven=tried.was_driven(stacks, *releases) or not required.isdisjoint(test.may_touch),
+        # Every test is driven on the lock, which is the first of them. On the others some are.
+        driven=tried.was_driven(stacks[:1], *releases) or not required.isdisjoint(test.may_touch),
         untried=untried,
     )
     if judgement is None:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pytest_rlregress.stack import InterfaceMissing
+from pytest_rlregress.fixtures.tiny_model import TinyModel
 from pytest_rlregress.stack.lazy import torch
 
 ROWS = 100  # of the data set: many steps
@@ -16,7 +15,7 @@ ROWS = 100  # of the data set: many steps
 class VerlRun:
     """What a run of verl's trainer has of a checkpoint: model and optimiser sharded by FSDP2, data loader, step."""
 
-    def __init__(self, folder: Path, model: Any, ranks: int, keep: int | None) -> None:
+    def __init__(self, folder: Path, tiny_model: TinyModel, ranks: int, keep: int | None) -> None:
         from omegaconf import OmegaConf
         from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -30,7 +29,7 @@ class VerlRun:
         }
         self.config = OmegaConf.create({"trainer": trainer, "actor_rollout_ref": {"actor": {"checkpoint": {}}}})
         self._methods, manager = _verl()
-        self.actor = _checkpoint_manager(manager, model, ranks)
+        self.actor = _checkpoint_manager(manager, tiny_model, ranks)
         self._trainer = SimpleNamespace(
             config=self.config,
             actor_rollout_wg=self.actor,
@@ -67,7 +66,9 @@ class VerlRun:
 
 
 @contextmanager
-def verl_run(folder: Path, model: Any, rank: int = 0, ranks: int = 1, keep: int | None = None) -> Iterator[VerlRun]:
+def verl_run(
+    folder: Path, tiny_model: TinyModel, rank: int = 0, ranks: int = 1, keep: int | None = None
+) -> Iterator[VerlRun]:
     """A run as one of its ranks sees it; the others exist in torch's group of processes only.
 
     Nothing that is saved or loaded passes between ranks: each has files of its own.
@@ -77,33 +78,31 @@ def verl_run(folder: Path, model: Any, rank: int = 0, ranks: int = 1, keep: int 
 
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
     try:
-        yield VerlRun(folder, model, ranks, keep)
+        yield VerlRun(folder, tiny_model, ranks, keep)
     finally:
         dist.destroy_process_group()
 
 
-def _checkpoint_manager(manager: Any, model: Any, ranks: int) -> Any:
+def _checkpoint_manager(manager: Any, tiny_model: TinyModel, ranks: int) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
+    model = tiny_model.model()
     fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
-    return manager(model=model, optimizer=optimizer, lr_scheduler=schedule)
+    tokenizer = tiny_model.tokenizer()  # verl before 0.6 saves no checkpoint without one
+    return manager(model=model, optimizer=optimizer, lr_scheduler=schedule, processing_class=tokenizer)
 
 
 def _verl() -> tuple[Any, Any]:
     """verl's class of the trainer and that of the checkpoint manager."""
-    try:
-        from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
+    from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 
-        try:
-            from verl.trainer.ppo.v1.trainer_base import PPOTrainer  # verl 0.8 on
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("verl."):
-                raise
-            from verl.trainer.ppo.ray_trainer import RayPPOTrainer as PPOTrainer
+    try:
+        from verl.trainer.ppo.v1.trainer_base import PPOTrainer  # verl 0.8 on
     except ModuleNotFoundError as error:
-        installed = f"verl {version('verl')}"
-        raise InterfaceMissing(f"needs the trainer of {installed}, which needs the module {error.name}") from error
+        if not (error.name or "").startswith("verl."):
+            raise
+        from verl.trainer.ppo.ray_trainer import RayPPOTrainer as PPOTrainer
     return PPOTrainer, FSDPCheckpointManager

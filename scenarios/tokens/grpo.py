@@ -25,13 +25,9 @@ def trainer(
     ``others`` are arguments of GRPOTrainer.
     """
     from datasets import Dataset
+    from trl import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer  # trl's own __init__ hides why it can't be imported
 
-    try:
-        from trl import GRPOConfig, GRPOTrainer
-    except RuntimeError as error:  # TRL 0.2x wraps the ImportError: 0.26 wants what vLLM 0.13 has no more
-        if not isinstance(error.__cause__, ImportError):
-            raise
-        raise InterfaceMissing(f"needs GRPOTrainer: trl {versions().get('trl')}: {error.__cause__}") from error
     arguments = GRPOConfig(
         str(folder), use_cpu=True, bf16=False, report_to="none", per_device_train_batch_size=group,
         num_generations=group, max_completion_length=max_completion_length, mask_truncated_completions=True,

@@ -36,11 +36,7 @@ def check_trained(trainer, ids, mask, written):
 def test_verl_data_set(tiny_qwen, tmp_path):
     from datasets import Dataset
     from omegaconf import OmegaConf
-
-    try:
-        from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
-    except ImportError as error:  # verl 0.7 imports qwen_vl_utils, verl 0.8 a class gone from transformers 5.23
-        pytest.skip(f"verl's data set cannot be imported here: {error}")
+    from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
     tokenizer = tiny_qwen.tokenizer(TEMPLATE)
     prompt, completion = conversation("Be brief.", "What is 8 + 10?", "It is 18.", "Sure?", "Yes, it is.")

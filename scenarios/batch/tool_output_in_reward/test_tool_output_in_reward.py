@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.stack import InterfaceMissing
 from pytest_rlregress.stack.lazy import np, torch
 
 pytestmark = pytest.mark.needs("verl")
@@ -50,10 +49,8 @@ def rollouts(tokenizer, responses):
 
 
 def naive(tokenizer, compute_score=None):
-    try:
-        from verl.workers.reward_manager import NaiveRewardManager
-    except ModuleNotFoundError as error:  # orjson, which verl 0.9.1 imports and does not require
-        raise InterfaceMissing(f"needs verl.workers.reward_manager, which cannot be imported here: {error}") from error
+    from verl.workers.reward_manager import NaiveRewardManager
+
     return NaiveRewardManager(tokenizer, num_examine=0, compute_score=compute_score)
 
 

@@ -59,7 +59,7 @@ def test_model_of_verl():
 @pytest.mark.needs("linux", "verl-trainer")
 @BOTH
 def test_checkpoint_of_verl(tiny_model, folder, separator):
-    with verl_run(CHECKPOINTS.replace("/", separator), tiny_model("qwen2").model()) as run, act():
+    with verl_run(CHECKPOINTS.replace("/", separator), tiny_model("qwen2")) as run, act():
         run.train(1)
         stray = [file.relative_to(folder) for file in folder.rglob("data.pt")]
         if stray:

@@ -21,7 +21,7 @@ CHANGES = {
 
 def saved(folder, tiny_model, steps=(9, 10)):
     """The weights that a run had when it saved, by step."""
-    with verl_run(folder, tiny_model("qwen2").model()) as run:
+    with verl_run(folder, tiny_model("qwen2")) as run:
         return {step: run.train(step) for step in steps}
 
 
@@ -35,7 +35,7 @@ def test_auto(tiny_model, tmp_path, change):
     saved(tmp_path, tiny_model)
     happens, step = CHANGES[change]
     happens(tmp_path)
-    with verl_run(tmp_path, tiny_model("qwen2").model()) as run, act():
+    with verl_run(tmp_path, tiny_model("qwen2")) as run, act():
         resumed = run.resume()
     if not resumed >= step:
         assert resumed == 0
@@ -47,7 +47,7 @@ def test_empty_tracker(tiny_model, tmp_path):
     """As the process leaves it that dies, or has a full disk, between opening the file and writing it."""
     saved(tmp_path, tiny_model, [9])
     CHANGES["tracker-empty"][0](tmp_path)
-    with verl_run(tmp_path, tiny_model("qwen2").model()) as run, act():
+    with verl_run(tmp_path, tiny_model("qwen2")) as run, act():
         run.resume()
 
 
@@ -55,7 +55,7 @@ def test_empty_tracker(tiny_model, tmp_path):
 def test_path_with_a_slash(tiny_model, tmp_path):
     """As a shell completes it."""
     saved(tmp_path, tiny_model, [9])
-    with verl_run(tmp_path, tiny_model("qwen2").model()) as run, act():
+    with verl_run(tmp_path, tiny_model("qwen2")) as run, act():
         run.resume(f"{tmp_path}/global_step_9/")
 
 
@@ -73,6 +73,6 @@ def test_newest_that_is_there(subject, tiny_model, tmp_path, monkeypatch, change
     monkeypatch.chdir("/")
     assert contents(tmp_path) == before
     (tmp_path / TRACKER).unlink(missing_ok=True)  # verl 0.7 reads an empty one in any mode
-    with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
+    with verl_run(tmp_path, tiny_model("qwen2")) as run:
         assert run.resume(str(path)) == step
         assert all(map(torch.equal, run.weights(), weights[step]))

@@ -13,7 +13,7 @@ def saved(folder, tiny_model, ranks, step=9):
     """The weights that each rank had when it saved."""
     weights = []
     for rank in range(ranks):
-        with verl_run(folder, tiny_model("qwen2").model(), rank, ranks) as run:
+        with verl_run(folder, tiny_model("qwen2"), rank, ranks) as run:
             weights.append(run.train(step))
     return weights
 
@@ -22,7 +22,7 @@ def saved(folder, tiny_model, ranks, step=9):
 @RANKS
 def test_another_number_of_ranks(tiny_model, tmp_path, before, after):
     saved(tmp_path, tiny_model, before)
-    with verl_run(tmp_path, tiny_model("qwen2").model(), ranks=after) as run, act():
+    with verl_run(tmp_path, tiny_model("qwen2"), ranks=after) as run, act():
         run.resume()
 
 
@@ -44,7 +44,7 @@ def test_every_rank_gets_its_own(subject, tiny_model, tmp_path, ranks):
     with act():
         path = subject(tmp_path, ranks)
     for rank in range(ranks):
-        with verl_run(tmp_path, tiny_model("qwen2").model(), rank, ranks) as run:
+        with verl_run(tmp_path, tiny_model("qwen2"), rank, ranks) as run:
             assert run.resume(str(path)) == 9
             assert all(map(torch.equal, run.weights(), weights[rank]))
 

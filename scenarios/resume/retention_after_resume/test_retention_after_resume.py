@@ -18,13 +18,13 @@ def actors(folder):
 @pytest.fixture(autouse=True)
 def built(tiny_model, tmp_path):
     """A run is built once, before any act: whether this release of verl can be driven so."""
-    with verl_run(tmp_path / "built", tiny_model("qwen2").model()):
+    with verl_run(tmp_path / "built", tiny_model("qwen2")):
         pass
 
 
 def run_and_resume(folder, tiny_model, keep, after_save=lambda: None):
     for steps in ((8, 9), (10, 11)):
-        with verl_run(folder, tiny_model("qwen2").model(), keep=keep) as run:
+        with verl_run(folder, tiny_model("qwen2"), keep=keep) as run:
             run.resume()
             for step in steps:
                 run.train(step)
@@ -48,7 +48,7 @@ def test_as_many_as_asked_for(subject, tiny_model, tmp_path, keep, own):
     run_and_resume(tmp_path, tiny_model, keep if own else None, lambda: subject(tmp_path, keep))
     assert actors(tmp_path) == [10, 11][-keep:]
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {f"global_step_{s}" for s in actors(tmp_path)}
-    with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
+    with verl_run(tmp_path, tiny_model("qwen2")) as run:
         initial = run.weights()
         assert run.resume() == 11
         assert not any(map(torch.equal, run.weights(), initial))
@@ -57,7 +57,7 @@ def test_as_many_as_asked_for(subject, tiny_model, tmp_path, keep, own):
 @pytest.mark.guards("retention-after-resume")
 def test_checkpoints_of_the_sft_trainer(subject, tiny_model, tmp_path):
     """Its shards are in global_step_N itself, and data_0.pt, of its first data rank, comes last."""
-    with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
+    with verl_run(tmp_path, tiny_model("qwen2")) as run:
         for step in (8, 9, 10):
             run.actor.save_checkpoint(local_path=str(tmp_path / f"global_step_{step}"), global_step=step)
             if step < 10:  # which is being written
@@ -74,7 +74,7 @@ def files_in(folder):
 @pytest.mark.guards("retention-after-resume")
 def test_removes_whole_old_checkpoints_only(subject, tiny_model, tmp_path):
     """By number; what is being written, what is not whole among those kept, and what isn't a checkpoint."""
-    with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
+    with verl_run(tmp_path, tiny_model("qwen2")) as run:
         for step in (8, 9, 10, 100):
             run.train(step)
     for step in (7, 99, 101):

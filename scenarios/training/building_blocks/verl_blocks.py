@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pytest_rlregress.scenarios.losses import trainers
 from pytest_rlregress.scenarios.training.building_blocks.blocks import HIGH, LOW
-from pytest_rlregress.stack import InterfaceMissing
 
 RANKS = 2
 PROMPT = 3
@@ -24,12 +23,10 @@ def verls(batch, rows=None, name="vanilla", mode="seq-mean-token-mean", weights=
     import torch
 
     trainers.core_algos()
-    try:
-        from verl.utils import tensordict_utils
-        from verl.workers.config import ActorConfig
-        from verl.workers.utils.losses import ppo_loss
-    except ImportError as error:
-        raise InterfaceMissing(f"needs verl.workers.utils.losses.ppo_loss, here: {error}") from error
+    from verl.utils import tensordict_utils
+    from verl.workers.config import ActorConfig
+    from verl.workers.utils.losses import ppo_loss
+
     config = ActorConfig(
         strategy="fsdp",
         rollout_n=1,

@@ -93,6 +93,13 @@ def test_other_errors_are_not_a_missing_interface(trl, tmp_path, monkeypatch, ho
     assert missing_interface(*raised_by(tmp_path, monkeypatch, NOT_DRIVEN[how])) == ""
 
 
+def test_an_attribute_of_an_object_is_one_where_a_helper_asks_for_it(trl, tmp_path, monkeypatch):
+    error, file = raised_by(tmp_path, monkeypatch, "from trl import Trainer; Trainer(1).fit")
+    assert missing_interface(error, file) == "", "the test's own file looks at what came out"
+    said = missing_interface(error, file.with_name("test_it.py"))
+    assert said == "needs trl.Trainer.fit, which trl 1.16.0 doesn't have"
+
+
 @pytest.mark.parametrize(
     "body",
     ["import apex", "raise ImportError('the Trainer requires `apex>=1.1`: pip install trl[apex]')"],
