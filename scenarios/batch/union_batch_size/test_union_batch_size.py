@@ -1,6 +1,7 @@
 """A step of verl's RayPPOTrainer (trainer.use_v1=False) as its fit() writes it, from the prompts to the union."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ def trainer():
     from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
     trainer = object.__new__(RayPPOTrainer)
-    trainer.actor_rollout_wg = None
+    trainer.actor_rollout_wg = SimpleNamespace(world_size=2)
     trainer.async_rollout_mode = True  # verl 0.7
     trainer._get_dp_size = lambda worker_group, role: 2
     return trainer
@@ -37,7 +38,11 @@ def read_prompts(trainer, prompts=PROMPTS, rollout_n=ROLLOUT_N):
     """Return a batch of prompts, and what goes to the rollout: each prompt ``rollout_n`` times."""
     from verl.protocol import DataProto
 
-    batch = DataProto.from_single_dict({"index": torch.arange(prompts), "raw_prompt": column(range(prompts))})
+    tensors = {"index": torch.arange(prompts)}
+    if '"position_ids"' in inspect.getsource(trainer._get_gen_batch):  # verl 0.6: the data set has tokenized them
+        ids = torch.ones(prompts, 3, dtype=torch.long)
+        tensors |= {"input_ids": ids, "attention_mask": ids, "position_ids": ids.cumsum(1)}
+    batch = DataProto.from_single_dict({**tensors, "raw_prompt": column(range(prompts))})
     batch.non_tensor_batch["uid"] = column(f"prompt {number}" for number in range(prompts))
     return batch, trainer._get_gen_batch(batch).repeat(repeat_times=rollout_n, interleave=True)
 
