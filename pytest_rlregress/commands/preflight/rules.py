@@ -129,6 +129,20 @@ def expandable_segments(run: PlannedRun) -> Iterator[Advice | Unchecked]:
                 yield Advice(key, why, f"unset {name}" if key == name else f"# leave {name} out")
 
 
+def sleep_reloads_checkpoint(run: PlannedRun) -> Iterator[Advice | Unchecked]:
+    """TRL's sleep mode, where each rollout is of the weights that the engine was started with."""
+    key = "vllm_enable_sleep_mode"
+    if not engine_sleeps(run) or not on_one_card(run) or run.is_release("trl", "<0.26"):
+        return
+    fits = run.is_release("trl", ">=1.10.0")
+    if fits is None:
+        why = "which TRL the run has isn't known here; from 0.26 to 1.9 sleep mode samples from the first checkpoint"
+        yield Unchecked(f"{why} (is it what is installed here: --installed)", ("--installed",))
+    elif not fits:
+        why = "TRL 0.26 to 1.9 reloads the first checkpoint before each rollout: it is never of the trained weights"
+        yield Advice(key, why, f"{run.write(key, 'false')}  # or TRL 1.10")
+
+
 def flash_attention_missing(run: PlannedRun) -> Iterator[Advice | Unchecked]:
     """FlashAttention 2, which is the trainers' default, where it is not installed. Only FSDP asks for it."""
     key, default = run.keys.attention
@@ -252,6 +266,7 @@ RULES: dict[str, tuple[Rule, tuple[str, ...]]] = {
     "empty-env-in-config": (lambda run: remedies.check_interpolations(run.written, run.environ), ("verl",)),
     "dataset-root-not-file": (dataset_root_not_file, ("verl",)),
     "expandable-segments": (expandable_segments, ("trl", "verl")),
+    "sleep-reloads-checkpoint": (sleep_reloads_checkpoint, ("trl",)),
     "apex-missing": (apex_missing, ("verl",)),
     "mbridge-missing": (mbridge_missing, ("verl",)),
     "undeclared-trainer-dependency": (undeclared_dependency, ("verl",)),

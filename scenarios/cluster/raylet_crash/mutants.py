@@ -1,3 +1,5 @@
+import threading
+
 from mutants import failing, mutant, replaces
 
 READ = "pytest_rlregress.commands.diagnose.diagnose_command.reader.read"
@@ -23,6 +25,15 @@ def raylets_live(monkeypatch):
 
     monkeypatch.setattr(scenario.TwoNodes, "_kill", lambda self, whose, node, ended: None)
     monkeypatch.setattr(scenario, "SECONDS", 1)
+
+
+@mutant("reproduced", only="waits_on-driver")
+def driver_waits_on(monkeypatch):
+    """A driver that never learns of its raylet."""
+    from pytest_rlregress.scenarios.cluster.raylet_crash import test_raylet_crash as scenario
+
+    monkeypatch.setattr("ray.get", lambda *_, **__: threading.Event().wait())
+    monkeypatch.setattr(scenario, "SECONDS", 2)
 
 
 replaces("changed", "ray.get", only="function-driver")(failing(TimeoutError("no answer")))

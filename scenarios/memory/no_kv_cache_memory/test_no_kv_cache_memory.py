@@ -5,8 +5,7 @@ import pytest
 from packaging.version import Version
 
 from pytest_rlregress.failures.act import act
-from pytest_rlregress.fixtures import vllm_engine
-from pytest_rlregress.scenarios.memory import trl_engine
+from pytest_rlregress.fixtures import trl_engine, vllm_engine
 from pytest_rlregress.stack import InterfaceMissing, versions
 from pytest_rlregress.stack.lazy import torch
 

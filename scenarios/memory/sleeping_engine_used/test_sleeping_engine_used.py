@@ -7,9 +7,9 @@ import pytest
 
 from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.fixtures import trl_engine
 from pytest_rlregress.fixtures.trl_on_cpu import send_by
 from pytest_rlregress.remedies.rollout import reload_by_worker
-from pytest_rlregress.scenarios.memory import trl_engine
 from pytest_rlregress.scenarios.memory.sleeping_engine_used.watching import (
     REQUESTS,
     executor_of,

@@ -10,6 +10,8 @@ import sys
 import pytest
 from commands import TOY, command_of
 from installed import TESTS
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 from patience import PATIENCE
 
 from pytest_rlregress import remedies
@@ -347,6 +349,19 @@ def test_expandable_segments_are_a_finding_of_old_engines_only(preflight, monkey
     found, report = preflight(CONFIGS / GSPO, "--hw=h200")
     assert (found, report["findings"]) == (code, [])
     assert ("--installed" in report["missing"]) == (is_newer is None)
+
+
+@pytest.mark.parametrize(("release", "code"), [("0.25.1", 0), ("0.26.0", 1), ("1.9.2", 1), ("1.10.0", 0), (None, 3)])
+def test_sleep_mode_of_trl_reloads_the_first_checkpoint(preflight, monkeypatch, release, code):
+    known = (lambda specifier: Version(release) in SpecifierSet(specifier)) if release else lambda specifier: None
+    monkeypatch.setattr(PlannedRun, "is_release", lambda run, package, specifier: known(specifier))
+    yaml = CONFIGS / "trl-h100-grpo-1.5b.yaml"
+    _, report = preflight(yaml, "--hw=h100", "vllm_enable_sleep_mode=true", "--prompt-tokens=64")
+    named = [finding["failure"] for finding in report["findings"]]
+    assert ("sleep-reloads-checkpoint" in named) == (code == 1)
+    assert ("--installed" in report["missing"]) == (code == 3)
+    _, report = preflight(yaml, "--hw=h100", "vllm_enable_sleep_mode=false", "--prompt-tokens=64")
+    assert "sleep-reloads-checkpoint" not in [finding["failure"] for finding in report["findings"]]
 
 
 def test_finds_expandable_segments_for_the_workers(preflight, old_engine):
