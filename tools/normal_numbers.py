@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import stack_locks
 from building import CHECKOUT
 
 from pytest_rlregress.failures.verdicts import Rank, rank
-from pytest_rlregress.records import reader
+from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.records.step_numbers import read_steps
 from pytest_rlregress.stack import COMPONENTS, locks
 
@@ -36,15 +35,11 @@ Another release may draw other tokens: reward, loss and gradient norm then move 
 """
 
 
-def keep(record: Path, stack: str) -> None:
-    """Keep the numbers of the steps of a stack whose tests are good; nothing where none was measured.
-
-    Raises:
-        RecordError: The file isn't a record.
-    """
-    tests = [test for test in reader.read(record).results.tests if rank(test.word) is Rank.GOOD]
+def keep(tests: Iterable[RecordedTest], stack: str) -> None:
+    """Keep the numbers of the steps of a stack whose tests are good; nothing where none was measured."""
+    good = [test for test in tests if rank(test.word) is Rank.GOOD]
     found: dict[str, dict[str, Any]] = {}
-    for step in read_steps((test.name, test.extra.measured) for test in tests):
+    for step in read_steps((test.name, test.extra.measured) for test in good):
         numbers = {name: step.numbers[name] for name in _COLUMNS if name in step.numbers and name not in step.broken}
         found.setdefault(step.step, {"variant": step.variant, "steps": step.length, **numbers})
     if found:

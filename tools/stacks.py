@@ -33,6 +33,7 @@ from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.record_types import RecordedTest
+from pytest_rlregress.records.wants import read_want
 from pytest_rlregress.util.text import on_one_line, strip_escapes
 
 ENVIRONMENTS = CHECKOUT / ".stacks"
@@ -42,8 +43,6 @@ _DRAWS = 5
 # What is blocked says more of a stack than what is unavailable, which may be for want of a GPU.
 _GRAVEST = ("error", "failed", *(one for one in Verdict if one != Verdict.UNAVAILABLE), Verdict.UNAVAILABLE)
 _NOTE_CHARACTERS = 240
-_NOT_HERE = re.compile(r" is not installed\b|^needs (?:a GPU|\d+ GPUs|wsl2|windows|macos)\b")
-_UNDRIVEN = re.compile(r"^(\S+ \d\S*) can't be driven|, which (\S+ \d\S*) ")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -111,26 +110,25 @@ def run_and_keep(lock_file: Path, failures: Sequence[str] = ()) -> bool:
     begun = time.monotonic()
     path = lock_file.with_suffix(".json")
     try:
-        full = run_lock(lock_file, failures)
-        record = shorten(full)
+        tests = read_complete(run_lock(lock_file, failures))
     except (Unbuildable, ValueError) as error:
         print(f"{lock_file.stem}: {error}", flush=True)
         return False
+    record = shorten(tests)
     if failures:
         sides = {key: result for key, result in record.items() if key.partition(" ")[0] in failures}
         record = dict(sorted({**pages.read_record(path), **sides}.items()))
     elif lock_file.parent == stack_locks.LOCKS:  # not of a drawn stack
-        normal_numbers.keep(full, lock_file.stem)
+        normal_numbers.keep(tests, lock_file.stem)
     write_record(path, record)
-    print(f"{lock_file.stem}: {summarize(full)}; {time.monotonic() - begun:.0f} s", flush=True)
+    print(f"{lock_file.stem}: {summarize(tests)}; {time.monotonic() - begun:.0f} s", flush=True)
     for key, result in pages.select_bad(record).items():
         print(f"  {key} {result.word}: {result.note}", flush=True)
     return True
 
 
-def summarize(full: Path) -> str:
-    """Count the tests of a record by verdict, and say which share of those that can run here gave one."""
-    tests = reader.read(full).results.tests
+def summarize(tests: Sequence[RecordedTest]) -> str:
+    """Count tests by verdict, and say which share of those that can run here gave one."""
     words = Counter(test.word for test in tests if test.extra.failure)
     said = ", ".join(f"{count} {word}" for word, count in words.most_common())
     judged = count_judged(tests)
@@ -145,11 +143,10 @@ def count_judged(tests: Iterable[RecordedTest]) -> SideResult:
     """
     tests = [test for test in tests if test.extra.failure]
     judged = sum(rank(test.word) is not Rank.NOTHING for test in tests)
-    reasons = [on_one_line(test.extra.note or test.message) for test in tests if test.word == Verdict.UNAVAILABLE]
-    here = [reason for reason in reasons if not _NOT_HERE.search(reason)]
-    releases = Counter(found[1] or found[2] if (found := _UNDRIVEN.search(one)) else "others" for one in here)
+    wants = [read_want(test) for test in tests if test.word == Verdict.UNAVAILABLE]
+    releases = Counter(want.release or "others" for want in wants if not want.absent)
     named = ", ".join(f"{release} ({count})" for release, count in releases.most_common())
-    return SideResult(f"{judged} of {judged + len(here)}", named)
+    return SideResult(f"{judged} of {judged + releases.total()}", named)
 
 
 def run_lock(lock_file: Path, failures: Sequence[str] = ()) -> Path:
@@ -178,8 +175,8 @@ def run_lock(lock_file: Path, failures: Sequence[str] = ()) -> Path:
         return Path(shutil.copy(records[0], kept))
 
 
-def shorten(path: Path) -> ShortRecord:
-    """Shorten the record of a run.
+def read_complete(path: Path) -> list[RecordedTest]:
+    """Return the tests of a run's record.
 
     Raises:
         RecordError: The file isn't a record.
@@ -188,8 +185,13 @@ def shorten(path: Path) -> ShortRecord:
     results = reader.read(path).results
     if results.extra.state != "complete":
         raise ValueError(f"the run is {results.extra.state}")
-    found = {JUDGED: count_judged(results.tests)}
-    for test in results.tests:
+    return results.tests
+
+
+def shorten(tests: Sequence[RecordedTest]) -> ShortRecord:
+    """Shorten what came of tests to the gravest verdict of each side, and what else failed."""
+    found = {JUDGED: count_judged(tests)}
+    for test in tests:
         key, result = test.name, SideResult(test.word, _shorten_note(test.extra.note or test.message))
         if test.extra.component:
             key = f"{test.extra.component} component"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 from pytest_rlregress.failures.causes import BadTest, SharedCause, find_shared
 from pytest_rlregress.failures.verdicts import EXPECTED, Rank, Verdict, rank
 from pytest_rlregress.records.record_types import Record, RecordedTest, State, Summary, find_area
+from pytest_rlregress.records.wants import read_want
 from pytest_rlregress.util.text import clean, code_span, markdown_table, plural, quoted, wrapped
 
 _ORDER = ["broken", *Verdict]
@@ -241,26 +241,13 @@ def _share(counts: Counter[str]) -> str:
 
 def _not_tried(tests: Iterable[RecordedTest]) -> str:
     """Count the tests that were skipped by what is missing."""
-    counts = Counter(_missing(test) for test in tests if test.raw_status == "skipped" and not test.extra.component)
+    skipped = [test for test in tests if test.raw_status == "skipped" and not test.extra.component]
+    counts = Counter(read_want(test).name for test in skipped)
     if not counts:
         return ""
     named = [f"{quoted(missing)} ({count})" for missing, count in counts.most_common(_NAMED)]
     named += [f"{len(counts) - _NAMED} more"] if len(counts) > _NAMED else []
     return f"Not tried, {plural(counts.total(), 'test')}, for want of: {', '.join(named)}."
-
-
-def _missing(test: RecordedTest) -> str:
-    """Shorten the reason of a skip to what is missing: ``needs a GPU, this run is --hw=cpu`` to ``a GPU``."""
-    reason = clean(test.extra.note or test.message)
-    broken = re.fullmatch(r"(\S+) is broken: .*", reason)
-    if broken:
-        return f"{broken[1]} that works"
-    undriven = re.match(r"(.+?) can't be driven this way: ", reason)
-    if undriven:
-        return f"a way to drive {undriven[1]}"
-    return re.split(
-        r" is not installed|, this |, which |: | \(", re.sub(r"^(?:needs|drives) ", "", reason), maxsplit=1
-    )[0]
 
 
 def with_tests(head: Record, tests: Iterable[RecordedTest], state: State, stop: int, problem: str = "") -> Record:

@@ -13,10 +13,12 @@ import pytest
 from histories import Event, make
 from installed import CHECKOUT
 from made_failures import write_failures
+from msgspec.structs import replace
 from patience import PATIENCE
 
 from pytest_rlregress.failures import catalogue, tried
 from pytest_rlregress.failures.verdicts import Verdict
+from pytest_rlregress.records import reader
 from pytest_rlregress.stack import locks
 
 LOCKS = sorted((CHECKOUT / "requirements" / "stacks").glob("*.txt"))
@@ -134,15 +136,14 @@ def test_the_numbers_of_good_tests_are_kept(script, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "FOLDER", tmp_path / "numbers")
     events = [Event("unmeasured", 1, "grad_norm", "null")]
     good, broken = make(tmp_path, nights=2, platforms=("cpu",), tests=2, events=events)
-    bad = tmp_path / "bad.json"
-    bad.write_text(good.read_text().replace('"passed"', '"failed"'))
-    module.keep(bad, "verl-0.7")
+    tests = reader.read(good).results.tests
+    module.keep([replace(test, status="failed", raw_status="failed") for test in tests], "verl-0.7")
     assert not module.FOLDER.exists()
-    module.keep(good, "verl-0.7")
+    module.keep(tests, "verl-0.7")
     [kept] = json.loads((module.FOLDER / "verl-0.7.json").read_text()).values()
     assert {*kept} == {"variant", "steps", "grad_norm", "reward", "loss", "agreement"}
     assert f"| token | 2 | {kept['grad_norm']:.3g} | " in module.make_page()
-    module.keep(broken, "verl-0.7")
+    module.keep(reader.read(broken).results.tests, "verl-0.7")
     assert "gradient norm, first" not in module.make_page().partition("##")[2]
 
 
@@ -184,7 +185,7 @@ def test_worst_verdict_counts_and_its_note_names_no_machine(script, tmp_path):
     subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=PATIENCE)
     (path,) = (tmp_path / "records").glob("*.json")
     module = script("stacks")
-    record = module.shorten(path)
+    record = module.shorten(module.read_complete(path))
     assert {key: result.word for key, result in record.items()} == {
         "short-column reproduces": "changed",
         "short-column guards": "held",
@@ -200,7 +201,7 @@ def test_worst_verdict_counts_and_its_note_names_no_machine(script, tmp_path):
     cut["results"]["extra"] |= {"state": "interrupted"}
     path.write_text(json.dumps(cut))
     with pytest.raises(ValueError, match="interrupted"):
-        module.shorten(path)
+        module.read_complete(path)
 
 
 @pytest.mark.parametrize("arguments", [["run", "newst"], ["build", "newest"], []])
