@@ -10,9 +10,9 @@ from pytest_rlregress.util.text import clean
 
 _BROKEN = re.compile(r"(\S+) is broken: ")
 _UNDRIVEN = re.compile(r"(?P<subject>(?P<release>\S+ \d\S*)|.+?) can't be driven this way: ")
-_LACKING = re.compile(r", which (?P<release>\S+ \d\S*) ")
+_LACKING = re.compile(r", (?:for )?which (?P<release>\S+ \d\S*) ")
 _ABSENT = re.compile(r" is not installed\b|^needs (?:a GPU|\d+ GPUs|wsl2|windows|macos)\b")
-_NAME_ENDS = re.compile(r" is not installed|, this |, which |: | \(")
+_NAME_ENDS = re.compile(r" is not installed|, this |, (?:for )?which |: | \(")
 
 
 @dataclass(frozen=True)

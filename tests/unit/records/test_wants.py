@@ -16,9 +16,7 @@ REASONS = {
     "verl 0.7.1 can't be driven this way: KeyError: 'a'": Want("a way to drive verl 0.7.1", "verl 0.7.1"),
     "torch-memory-saver can't be driven this way: OSError": Want("a way to drive torch-memory-saver"),
     "needs verl.plugin, which verl 0.6.1 doesn't have": Want("verl.plugin", "verl 0.6.1"),
-    "gives run_ppo a task runner, for which verl 0.4.1 has no place": Want(
-        "gives run_ppo a task runner, for", "verl 0.4.1"
-    ),
+    "gives run_ppo a task runner, for which verl 0.4.1 has no place": Want("gives run_ppo a task runner", "verl 0.4.1"),
     "no golden of the trl-step for this key (any, AVX2)": Want("no golden of the trl-step for this key"),
 }
 
