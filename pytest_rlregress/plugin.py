@@ -259,7 +259,7 @@ class Hooks:
         """Open the session for the first verdict that one of xdist's workers sends: they alone know the tests."""
         if self._opened is not None or not hasattr(report, "node"):
             return
-        from pytest_rlregress.harness.judging import read_properties
+        from pytest_rlregress.harness.reports import read_properties
 
         if {"verdict", "checks"} & read_properties(report).keys():
             manager = self._config.pluginmanager

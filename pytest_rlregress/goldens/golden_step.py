@@ -15,7 +15,7 @@ from pytest_rlregress.fixtures.step_measurements import key_of, note_run
 from pytest_rlregress.goldens.comparison import compare, list_moved, tolerances
 from pytest_rlregress.goldens.golden import Golden, find, find_nearest
 from pytest_rlregress.harness import session
-from pytest_rlregress.harness.judging import add_properties
+from pytest_rlregress.harness.reports import add_properties
 from pytest_rlregress.records.measurements import Key, Run
 
 if TYPE_CHECKING:

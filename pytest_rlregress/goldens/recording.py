@@ -12,7 +12,7 @@ import pytest
 
 from pytest_rlregress.goldens.comparison import compare, list_moved
 from pytest_rlregress.goldens.golden import Golden, GoldenError, find
-from pytest_rlregress.harness.judging import take_property
+from pytest_rlregress.harness.reports import take_property
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.git import GitError, git, run_git

@@ -22,12 +22,10 @@ from pytest_rlregress.failures.verdicts import Outcome, first_line
 from pytest_rlregress.harness import component_checks
 from pytest_rlregress.harness.component_checks import FILE
 from pytest_rlregress.harness.items import ContainedTest, contained, describe_all
-from pytest_rlregress.harness.judging import (
-    Ran,
+from pytest_rlregress.harness.judging import Ran, excuse, is_documented
+from pytest_rlregress.harness.reports import (
     add_properties,
     decides,
-    excuse,
-    is_documented,
     load_report,
     make_skipped,
     read_properties,

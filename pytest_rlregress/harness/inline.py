@@ -10,7 +10,8 @@ from pytest_rlregress.containment import CHANNEL
 from pytest_rlregress.harness import OPENED
 from pytest_rlregress.harness.collection import STACK_FIXTURES
 from pytest_rlregress.harness.items import contained, find
-from pytest_rlregress.harness.judging import conclude, decides, outcome_of
+from pytest_rlregress.harness.judging import conclude, outcome_of
+from pytest_rlregress.harness.reports import decides
 from pytest_rlregress.harness.session import Session
 
 #: What tests lack that run in pytest's own process.

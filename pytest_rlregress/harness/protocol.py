@@ -20,12 +20,11 @@ from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.harness import component_checks
 from pytest_rlregress.harness.checks import ComponentChecks, is_check, warm_modules
 from pytest_rlregress.harness.items import ContainedTest, contained, find
-from pytest_rlregress.harness.judging import (
+from pytest_rlregress.harness.judging import Ran, conclude
+from pytest_rlregress.harness.reports import (
     CAPTURED,
-    Ran,
     add_properties,
     add_to_text,
-    conclude,
     decides,
     drop_output,
     fold_subtests,
@@ -175,7 +174,7 @@ class Protocol:
         if ran.death is None and not ran.reports and not ran.errors:
             ran.errors.append(_TAKEN_OVER)
         if ran.death is not None or ran.errors:
-            ran.reports.append(report_end(test.item, ran))
+            ran.reports.append(report_end(test.item, ran.reports, ran.errors, ran.death))
         ran.reports[0].duration += waited  # the imports of the stack, for --durations
         return ran
 

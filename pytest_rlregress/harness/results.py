@@ -13,7 +13,7 @@ import pytest
 
 from pytest_rlregress.harness.checks import log_reports
 from pytest_rlregress.harness.collection import stable_id
-from pytest_rlregress.harness.judging import read_properties
+from pytest_rlregress.harness.reports import read_properties
 from pytest_rlregress.records.record_types import HarnessProperties, RawStatus, RecordedTest, Status
 
 Report: TypeAlias = pytest.TestReport | pytest.CollectReport

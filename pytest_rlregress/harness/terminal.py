@@ -15,7 +15,7 @@ from pytest_rlregress.failures import fidelity
 from pytest_rlregress.failures.verdicts import EXPECTED, Rank, Verdict, rank
 from pytest_rlregress.harness import run_context
 from pytest_rlregress.harness.collection import is_shipped
-from pytest_rlregress.harness.judging import decides, read_properties
+from pytest_rlregress.harness.reports import decides, read_properties
 from pytest_rlregress.harness.results import RunResults
 from pytest_rlregress.records import answer
 from pytest_rlregress.records.expectations import find_obsolete

@@ -27,8 +27,9 @@ from pytest_rlregress.harness import items as harness_items
 from pytest_rlregress.harness import session
 from pytest_rlregress.harness.collection import CONTAINED, stable_id
 from pytest_rlregress.harness.interface import describe
-from pytest_rlregress.harness.judging import CONCLUDED, add_properties, outcome_of, read_properties
+from pytest_rlregress.harness.judging import CONCLUDED, outcome_of
 from pytest_rlregress.harness.record_writer import RecordWriter
+from pytest_rlregress.harness.reports import add_properties, read_properties
 from pytest_rlregress.records import answer, record_types
 from pytest_rlregress.stack import locks
 from pytest_rlregress.util.files import write_whole
