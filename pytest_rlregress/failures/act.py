@@ -1,4 +1,4 @@
-"""Where the failing act of a test begins."""
+"""Where the failing act of a test begins, and whether the fault happened that a test injects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,22 @@ from typing import Any
 
 #: Whether the test that runs in this process has begun its act.
 _begun = False
+
+
+class DidNotAct(Exception):
+    """A test came to its end without its act, or the fault that it injects did not happen: its outcome says nothing."""
+
+
+def witness(happened: object, fault: str) -> None:
+    """Go on where the fault that a test injects happened.
+
+    Without it a guard would hold against nothing.
+
+    Raises:
+        DidNotAct: It did not, which is a mistake of the test and no verdict.
+    """
+    if not happened:
+        raise DidNotAct(f"the fault that it injects did not happen: {fault}")
 
 
 @contextmanager

@@ -103,8 +103,9 @@ class ComponentChecks:
         if not is_import(cause) or is_documented(test, outcome):
             return None
         parts = [part for part, whole in PARTS.items() if whole in names and not missing([part])]
-        broken = [self._check(part, {}) for part in parts]
-        return self._why_not(test, [part for part in broken if find_cause(part.outcome) == cause])
+        checked = [self._check(part, {}) for part in parts]
+        # A failure's own signature may be what the check fails by: the test met it before its act all the same.
+        return next((_blocked(part) for part in checked if find_cause(part.outcome) == cause), None)
 
     def take_reports(self) -> list[Any]:
         """Return the reports of checks that were made since the last call, as plain values."""
@@ -116,7 +117,7 @@ class ComponentChecks:
             if checked.outcome.kind == "skipped":
                 return checked.outcome
             if checked.outcome.kind != "passed" and not is_documented(test, checked.outcome):
-                return Outcome("blocked", message=f"{checked.component} is broken: {_evidence(checked.outcome)}")
+                return _blocked(checked)
         return None
 
     def _check_group(self, test: ContainedTest) -> None:
@@ -189,6 +190,10 @@ def is_check(test: ContainedTest) -> bool:
 def _needed(test: ContainedTest) -> list[str]:
     names = () if is_check(test) else test.components
     return [name for name in names if name in COMPONENTS or name in PARTS]
+
+
+def _blocked(checked: Checked) -> Outcome:
+    return Outcome("blocked", message=f"{checked.component} is broken: {_evidence(checked.outcome)}")
 
 
 def _evidence(outcome: Outcome) -> str:

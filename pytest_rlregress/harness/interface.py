@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.failures.act import forget_act, has_begun, marks_act
+from pytest_rlregress.failures.act import DidNotAct, forget_act, has_begun, marks_act
 from pytest_rlregress.failures.catalogue import area_of
 from pytest_rlregress.stack import COMPONENTS, InterfaceMissing, component_of, missing, versions
 
@@ -41,10 +41,6 @@ _CALL = re.compile(
     r"(?P<function>[\w.]+)\(\) (?P<how>missing \d+ required|got an unexpected keyword|got multiple values|takes )"
 )
 _NO_GPU = re.compile("Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available")
-
-
-class DidNotAct(Exception):
-    """A test that reproduces a failure came to its end without a call into the component that is said to fail."""
 
 
 def missing_interface(error: BaseException, test_file: Path) -> str:

@@ -133,8 +133,8 @@ def excuse(
 
 
 def is_documented(test: ContainedTest, outcome: Outcome) -> bool:
-    """Return whether an outcome bears a signature of the failure that a test is about."""
-    return test.side is not None and bears(outcome, test.side.failure)
+    """Return whether an outcome of its act bears a signature of the failure that a test is about."""
+    return test.side is not None and outcome.phase == "call" and bears(outcome, test.side.failure)
 
 
 def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.TestReport, session: Session) -> None:

@@ -1,4 +1,5 @@
-import threading
+import _thread
+import time
 
 from mutants import failing, mutant, replaces
 
@@ -27,13 +28,22 @@ def raylets_live(monkeypatch):
     monkeypatch.setattr(scenario, "SECONDS", 1)
 
 
+replaces("changed", "ray.get", only="function-driver")(failing(TimeoutError("no answer")))
+
+
 @mutant("reproduced", only="waits_on-driver")
 def driver_waits_on(monkeypatch):
-    """A driver that never learns of its raylet."""
+    """A driver that never learns of its raylet; the cluster lives on, for the other mutants."""
     from pytest_rlregress.scenarios.cluster.raylet_crash import test_raylet_crash as scenario
 
-    monkeypatch.setattr("ray.get", lambda *_, **__: threading.Event().wait())
-    monkeypatch.setattr(scenario, "SECONDS", 2)
+    def interrupt(nodes, whose, node, ended):
+        ended.wait(2)
+        nodes.interrupted = True
+        _thread.interrupt_main()
 
+    def wait(*_, **__):
+        while True:
+            time.sleep(0.1)
 
-replaces("changed", "ray.get", only="function-driver")(failing(TimeoutError("no answer")))
+    monkeypatch.setattr("ray.get", wait)
+    monkeypatch.setattr(scenario.TwoNodes, "_kill", interrupt)

@@ -69,7 +69,6 @@ class TwoNodes:
         raised ``StillWaits``. What died once stays dead: what came of it is kept.
         """
         if whose not in self.errors:
-            self.errors[whose] = None
             node = self.cluster.nodes[whose == "runner"]
             (self.folder / whose).unlink(missing_ok=True)
             ended = threading.Event()
@@ -86,7 +85,7 @@ class TwoNodes:
             finally:
                 ended.set()
                 killer.join()
-        return self.errors[whose]
+        return self.errors.get(whose)
 
     def _kill(self, whose, node, ended):
         runner = self.folder / whose
@@ -99,6 +98,7 @@ class TwoNodes:
         else:
             [agent] = [child for child in raylet.children() if "ashboard" in " ".join(child.cmdline())]
             agent.kill()
+        self.errors.setdefault(whose, None)
         ended.wait(SECONDS)
         with contextlib.suppress(psutil.NoSuchProcess):  # a worker outlives its raylet
             psutil.Process(int(runner.read_text())).kill()

@@ -4,7 +4,7 @@ import filecmp
 
 import pytest
 
-from pytest_rlregress.failures.act import act
+from pytest_rlregress.failures.act import act, witness
 from pytest_rlregress.scenarios.models.loopback_hub import Fault
 from pytest_rlregress.scenarios.models.truncated_download.two_shards import (
     CUT,
@@ -36,6 +36,7 @@ def test_goes_on_until_complete(hub, subject, published, tmp_path, monkeypatch, 
     attempts = 9  # huggingface-hub 0.x gives up at every cut, 1.x at every fifth
     with act():
         check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, attempts), published)
+    witness(CUT in hub.befallen, "the download was not cut")
     fetched = [file for file, _ in hub.downloads]
     assert fetched.count(WHOLE) == 1, f"a shard that was right was fetched {fetched.count(WHOLE)} times"
 
@@ -45,6 +46,7 @@ def test_half_a_shard_is_not_taken_for_whole(hub, subject, published, tmp_path, 
     hub.faults[CUT] = Fault(body=half(published / CUT, fill), times=1)
     with act():
         check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 3), published)
+    witness(CUT in hub.befallen, "the whole shard was sent")
 
 
 @pytest.mark.parametrize("revision", ["main", "v1"])

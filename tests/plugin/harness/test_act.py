@@ -56,6 +56,10 @@ ERRORS = {
         "def fails():\n        assert 0, 'ours'\n    Manager('').save(fails)\n    with act():\n        pass"
     ),
     "mistake": "undefined\n    with act():\n        pass",
+    "no-witness": (
+        "from pytest_rlregress.failures.act import witness\n    with act():\n        Manager('')\n"
+        "    witness(False, 'the raylet lives')"
+    ),
     "no-act": "if Manager(''):\n        return\n    with act():\n        pass",
 }
 
@@ -105,7 +109,13 @@ def test_test_that_fails_by_itself_before_the_act_is_an_error(tests_of, side):
     result = tests_of(side, ERRORS)
     result.assert_outcomes(failed=len(ERRORS))
     result.stdout.no_fnmatch_line("*UNAVAILABLE*")
-    result.stdout.fnmatch_lines_random(["*came to its end before `with act():`*", "*not come as far as the act*"])
+    result.stdout.fnmatch_lines_random(
+        [
+            "*came to its end before `with act():`*",
+            "*not come as far as the act*",
+            "*the fault that it injects did not happen: the raylet lives*",
+        ]
+    )
 
 
 def test_component_that_fails_in_a_fixture_is_unavailable(tests_of):
