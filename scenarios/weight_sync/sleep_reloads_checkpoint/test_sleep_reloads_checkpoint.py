@@ -48,7 +48,7 @@ def train(generation):
 
 
 @CPU
-@pytest.mark.reproduces("sleep-reloads-checkpoint", fidelity="stand-in")
+@pytest.mark.reproduces("sleep-reloads-checkpoint")
 @pytest.mark.parametrize("rollouts", [1, 2], ids=["after-a-sync", "again-without-one"])
 def test_sleep_mode(tiny_qwen, rollouts):
     """With vllm_enable_sleep_mode; a CPU's engine doesn't sleep, TRL takes the same steps."""
@@ -62,7 +62,7 @@ def test_sleep_mode(tiny_qwen, rollouts):
 
 
 @CPU
-@pytest.mark.guards("sleep-reloads-checkpoint", fidelity="stand-in")
+@pytest.mark.guards("sleep-reloads-checkpoint")
 def test_without_sleep_mode(tiny_qwen):
     starting = started(tiny_qwen)
     with starting as generation:
