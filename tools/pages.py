@@ -49,8 +49,8 @@ says what is done with the newest releases every night.
 _DIFFERENCES = """## What differs between them
 
 The gravest verdict of both sides, *reproduces* / *guards*, on most stacks, then the stacks that differ. **Bold** is
-what fails the run, and is explained below. [failures](failures/README.md) has a page for each,
-[reading-a-run.md](reading-a-run.md) says what the verdicts mean.
+what fails the run, and is explained below. [failures](failures/README.md) has a page for each, with an anchor for each
+stack; [reading-a-run.md](reading-a-run.md) says what the verdicts mean.
 """
 
 
@@ -166,9 +166,14 @@ def _fold(failure: str, found: Mapping[str, str], release: str) -> str:
     names = {shown: [name for name, one in found.items() if one == shown] for shown in dict.fromkeys(found.values())}
     tried = [shown for shown in names if shown not in _UNTRIED]
     usual = max(tried or names, key=lambda shown: len(names[shown]))
-    others = [f"{', '.join(stacks)} {shown}" for shown, stacks in names.items() if shown not in (usual, *_UNTRIED)]
+    address = f"failures/{failure}.md"
+    others = [
+        f"{', '.join(f'[{stack}]({address}#{stack})' for stack in stacks)} {shown}"
+        for shown, stacks in names.items()
+        if shown not in (usual, *_UNTRIED)
+    ]
     known = f", {release}" if release else ""
-    return f"- [{failure}](failures/{failure}.md){known}: {'; '.join([usual, *others])}"
+    return f"- [{failure}]({address}){known}: {'; '.join([usual, *others])}"
 
 
 def _linked(failures: Iterable[str]) -> str:

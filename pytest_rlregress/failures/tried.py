@@ -27,6 +27,19 @@ def find_stacks(failure: str) -> list[Releases]:
     return [stacks[number] for number in failures.get(failure, ())]
 
 
+def has_recorded_verdict(failure: str) -> bool:
+    """Return whether a stack beside the lock of CI, which is number 0, gave a verdict on a failure."""
+    return any(_read()[1].get(failure, ()))
+
+
+def list_new_releases(installed: Releases) -> list[str]:
+    """List the installed releases that no stack has, as in ``vllm 0.33.0``."""
+    stacks, _ = _read()
+    known = {(name, _public(version)) for stack in stacks for name, version in stack.items()}
+    names = sorted({name for name, _ in known} & set(installed))
+    return [f"{name} {installed[name]}" for name in names if (name, _public(installed[name])) not in known]
+
+
 def was_driven(stacks: Collection[Releases], components: Collection[str], installed: Releases) -> bool:
     """Return whether one of the stacks has exactly the installed releases of these components."""
     wanted = {name: _public(installed[name]) for name in components if name in installed}

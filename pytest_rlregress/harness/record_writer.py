@@ -24,6 +24,7 @@ from pytest_rlregress.harness import run_context
 from pytest_rlregress.harness.results import RunResults
 from pytest_rlregress.records import record_types
 from pytest_rlregress.records.answer import with_tests
+from pytest_rlregress.records.checking import make_digest
 from pytest_rlregress.records.reader import JOURNAL
 from pytest_rlregress.records.record_types import JournalLine, Record, State
 from pytest_rlregress.records.remote import RemoteError, RemoteRecords
@@ -117,9 +118,11 @@ class RecordWriter(RunResults):
         unfinished = any(test.raw_status in ("pending", "interrupted") for test in self.tests.values())
         state: State = "interrupted" if self.stopped or unfinished else "complete"
         record = with_tests(self._head, self.tests.values(), state, self._now(), self.problem)
+        document = msgspec.to_builtins(record)
+        document["results"]["extra"]["digest"] = make_digest(document["results"])
         try:
             self._folder.mkdir(parents=True, exist_ok=True)  # it may have gone while tests ran
-            files.write_whole(self._path, json.dumps(msgspec.to_builtins(record), indent=1), sync=True)
+            files.write_whole(self._path, json.dumps(document, indent=1), sync=True)
             self.written = self._path
             if self._remote:
                 self._remote.end_run()

@@ -260,7 +260,7 @@ def compare(history: History, before: Path, after: Sequence[Path]) -> RunCompari
     Raises:
         RecordError: One of them isn't a record, or two are of the same run.
     """
-    first, *rest = (_find_run(history, path) for path in (before, *after))
+    first, *rest = (find_run(history, path) for path in (before, *after))
     if len({run.id for run in (first, *rest)}) <= len(rest):
         raise RecordError(
             f"two of {', '.join(map(str, (before, *after)))} are of the same run: a copy confirms nothing"
@@ -278,7 +278,12 @@ def compare(history: History, before: Path, after: Sequence[Path]) -> RunCompari
     return RunComparison(first, rest, changes, history.problems)
 
 
-def _find_run(history: History, path: Path) -> RecordedRun:
+def find_run(history: History, path: Path) -> RecordedRun:
+    """Return the run of a record.
+
+    Raises:
+        RecordError: The file isn't a record of the history.
+    """
     for run in history.runs:
         if run.path.resolve() == path.resolve():
             return run

@@ -161,7 +161,10 @@ class CheckoutState(msgspec.Struct):
 
 
 class RunExtra(msgspec.Struct):
-    """What a run ran on, and how it ended; ``answer`` says in up to three lines what it found."""
+    """What a run ran on, and how it ended; ``answer`` says in up to three lines what it found.
+
+    ``digest`` is of all of ``results`` but itself, so that an edit by hand is noticed; empty in a journal.
+    """
 
     format: int
     stack: InstalledStack
@@ -170,6 +173,7 @@ class RunExtra(msgspec.Struct):
     git: CheckoutState | None = None
     state: State = "complete"
     answer: list[str] = []
+    digest: str = ""
 
 
 class Tool(msgspec.Struct):

@@ -32,7 +32,7 @@ def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
 
     Args:
         failure: The failure.
-        stacks: What its tests showed: the name of each stack, and the verdicts.
+        stacks: What its tests showed: the name of each stack, which is its row's anchor too, and the verdicts.
     """
     parts = [f"# {failure.title}", f"`{failure.id}`, one of the failures of *{failure.area.replace('_', ' ')}*."]
     parts += ["## What you see", *_seen_lines(failure)]
@@ -54,7 +54,7 @@ def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
     marked = marked_tests(failure.folder, failure.id)
     parts += [f"How real the tests are: {in_words(failure.fidelity, marked)}."]
     if stacks:
-        rows = [f"| {name} | {verdicts} |" for name, verdicts in stacks]
+        rows = [f'| <a id="{name}"></a>{name} | {verdicts} |' for name, verdicts in stacks]
         parts += ["\n".join(["| stack | without the remedy / with it |", "|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
 

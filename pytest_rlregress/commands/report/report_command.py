@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.commands.report import json_document
-from pytest_rlregress.records import night_text
+from pytest_rlregress.records import checking, listing, night_text
 from pytest_rlregress.records.changes import Kind, count_changed
 from pytest_rlregress.records.history import RecordedRun, night_of, open_history
 from pytest_rlregress.records.night import Night, RunComparison, compare, judge_night
@@ -37,14 +37,16 @@ examples:
   rlregress report records --json - | jq '.changes[] | select(.trips) | .bisect'
   rlregress report --compare before.json after.json again.json
                                                            two runs, the second with a rerun; no nights
+  rlregress report records --list only-on=h100             bad there, and good on all other platforms
 
 words, of a test on one kind of hardware, against the last run in which it was good:
 {_WORDS}
   NO RUN           the hardware did not run: nothing is known, nothing is green
 
 Regressions close the gate. A night lasts from noon to noon UTC and has the name of the day it ends
-on. Exit codes: 0; 1 the gate is closed (--gate, --compare); 3 it isn't, and hardware that should have run did not, or
-nothing could be compared; 2 what was asked for cannot be made; 130 interrupted.
+on. Exit codes: 0; 1 the gate is closed (--gate, --compare), or an answer of --check is no; 3 neither, and hardware
+that should have run did not, or nothing could be compared, or an answer is not known; 2 what was asked for cannot be
+made; 130 interrupted.
 """
 
 
@@ -64,6 +66,15 @@ def declare(commands: Any) -> None:
         help="folders of records (pytest --rl-record-dir), their URLs, or records; - reads their names, one a line",
     )
     parser.add_argument("--compare", nargs="+", metavar="RECORD", help="BEFORE AFTER [AFTER …], no folders")
+    parser.add_argument(
+        "--list",
+        metavar="WHICH",
+        help="one list of tests: regressed-since=WHEN (a date, a record or PACKAGE==VERSION), only-on=WHERE (a "
+        "platform or a record: bad there and good wherever else it ran), differs (of two records)",
+    )
+    parser.add_argument(
+        "--check", metavar="RECORD", help="whether a record is whole, unedited and of a release, and what it adds"
+    )
     parser.add_argument("--gate", action="store_true", help="exit with 1 if something got worse and that repeats")
     parser.add_argument(
         "--night", type=_night, metavar="DATE", help="such as 2026-03-14, or today (default: of the newest record)"
@@ -103,6 +114,10 @@ def _night(text: str) -> datetime.date:
 def run(options: argparse.Namespace) -> int:
     """Report; returns the exit code."""
     try:
+        if options.check:
+            return _check(options)
+        if options.list:
+            return _list(options)
         return _compare(options) if options.compare else _report(options)
     except (RecordError, RemoteError, OSError) as error:
         print(f"rlregress report: {error}", file=sys.stderr)
@@ -133,6 +148,29 @@ def _report(options: argparse.Namespace) -> int:
                 print("pip install 'pytest-rlregress[report]' installs what the page needs", file=sys.stderr)
     code = _close_gate(judged, options) if options.gate else 0
     return code or (0 if made else 2)
+
+
+def _check(options: argparse.Namespace) -> int:
+    others = (options.records, options.compare, options.list, options.gate, options.output, options.night)
+    if any(others) or any((options.expect, options.trust, options.untrust)):
+        raise RecordError("--check takes one record, and of the other options only --markdown and --json")
+    paths = find_here(options.check)
+    if len(paths) != 1:
+        raise RecordError(f"--check takes one record, and {options.check} has {len(paths)}")
+    found = checking.check_record(paths[0])
+    text = checking.tell_check(found, shorten_path(paths[0]))
+    _tell_text(text, checking.check_as_json(found), options)
+    return found.exit_code
+
+
+def _list(options: argparse.Namespace) -> int:
+    others = (options.compare, options.gate, options.output, options.expect, options.trust, options.untrust)
+    sources = list(_find_sources(options.records))
+    if any(others) or not sources:
+        raise RecordError("--list takes RECORDS, and of the other options only --night, --markdown and --json")
+    found = listing.make_list(open_history(sources), options.list, options.night)
+    _tell_text(listing.tell_list(found), listing.list_as_json(found), options)
+    return 0 if found.compared else 3
 
 
 def _decide_trust(options: argparse.Namespace, runs: Sequence[RecordedRun]) -> None:
@@ -168,12 +206,16 @@ def _find_sources(given: Sequence[str]) -> Iterator[Path]:
 
 def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
     """Print the summary, and write the files that were asked for."""
+    _tell_text(night_text.tell(found), json_document.as_json(found) if options.json else {}, options)
+
+
+def _tell_text(text: str, document: dict[str, Any], options: argparse.Namespace) -> None:
     if not _is_stdout_taken(options):
-        print(night_text.tell(found), end="")
+        print(text, end="")
     if options.markdown:
-        _write(options.markdown, night_text.tell(found))
+        _write(options.markdown, text)
     if options.json:
-        _write(options.json, json.dumps(json_document.as_json(found), indent=2) + "\n")
+        _write(options.json, json.dumps(document, indent=2) + "\n")
 
 
 def _close_gate(found: Night | RunComparison, options: argparse.Namespace) -> int:

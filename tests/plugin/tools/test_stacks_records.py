@@ -173,6 +173,21 @@ def test_links_of_the_page_exist():
     assert [link for link in found if not (CHECKOUT / "docs" / link).exists()] == []
 
 
+def test_an_address_of_a_stack_leads_to_its_row(script):
+    module = script("pages")
+    stacks = {path.stem for path in LOCKS}
+    made = module.make_failure_pages()
+    anchors = {name: re.findall(r'^\| <a id="(.+)"></a>\1 \|', page, re.MULTILINE) for name, page in made.items()}
+    assert [name for name, found in anchors.items() if len(found) != len(set(found)) or set(found) - stacks] == []
+    assert [name for name, page in made.items() if page.count("<a id=") != len(anchors[name])] == []
+    assert {*anchors["mask-length-drift.md"]} == stacks
+    told = module.make_stacks_page().partition("## What differs")[2].partition("## The bad")[0]
+    links = re.findall(r"\[([^]]+)\]\(failures/([^)#]+)#([^)]+)\)", told)
+    assert ("verl-0.4", "mask-length-drift.md", "verl-0.4") in links
+    assert [link for link in links if link[0] != link[2] or link[2] not in anchors[link[1]]] == []
+    assert not re.search(rf"[;,] ({'|'.join(map(re.escape, stacks))})\b", told), "a stack without its link"
+
+
 # -- how records are made -----------------------------------------------------------------------------------------
 
 
