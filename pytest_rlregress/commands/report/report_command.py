@@ -38,6 +38,7 @@ examples:
   rlregress report --compare before.json after.json again.json
                                                            two runs, the second with a rerun; no nights
   rlregress report records --list only-on=h100             bad there, and good on all other platforms
+  rlregress report --check records/NAME.json               may it be sent to others: whole, unedited, of a release
 
 words, of a test on one kind of hardware, against the last run in which it was good:
 {_WORDS}
