@@ -116,8 +116,9 @@ def run_and_keep(lock_file: Path, failures: Sequence[str] = ()) -> bool:
         return False
     record = shorten(tests)
     if failures:
-        sides = {key: result for key, result in record.items() if key.partition(" ")[0] in failures}
-        record = dict(sorted({**pages.read_record(path), **sides}.items()))
+        sides = {key: result for key, result in record.items() if _is_of(key, failures)}
+        others = {key: result for key, result in pages.read_record(path).items() if not _is_of(key, failures)}
+        record = dict(sorted({**others, **sides}.items()))
     elif lock_file.parent == stack_locks.LOCKS:  # not of a drawn stack
         normal_numbers.keep(tests, lock_file.stem)
     write_record(path, record)
@@ -125,6 +126,12 @@ def run_and_keep(lock_file: Path, failures: Sequence[str] = ()) -> bool:
     for key, result in pages.select_bad(record).items():
         print(f"  {key} {result.word}: {result.note}", flush=True)
     return True
+
+
+def _is_of(key: str, failures: Sequence[str]) -> bool:
+    """Return whether a record's key is a side of one of these failures, or a test in the folder of one."""
+    folders = key.partition("::")[0].split("/")
+    return key.partition(" ")[0] in failures or any(failure.replace("-", "_") in folders for failure in failures)
 
 
 def summarize(tests: Sequence[RecordedTest]) -> str:
