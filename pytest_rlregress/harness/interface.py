@@ -205,16 +205,23 @@ def _of_component(module: str, interface: str) -> str:
 
 
 def describe_of(item: pytest.Item, call: pytest.CallInfo[None]) -> dict[str, Any]:
-    """Describe what a test raised, and whether it is the test's: see ``pytest_rlregress.failures.verdicts.Outcome``."""
+    """Describe what a test raised, and whether it is the test's: see ``pytest_rlregress.failures.verdicts.Outcome``.
+
+    A component that cannot import what it wants of another one ends a reproduction before the failure could come. A
+    guard fails by it, as it would for the user who follows the remedy.
+    """
     if call.excinfo is None:
         raise ValueError("the call raised nothing")
     error = call.excinfo.value
+    lacks = missing_interface(error, item.path)
+    if item.get_closest_marker("reproduces"):
+        lacks = lacks or _import(error)
     prepares = call.when == "setup" or (call.when == "call" and _marks_act(item) and not has_begun())
     fault = mistake(error, item)
     return {
         **describe(call.excinfo),
         "phase": "setup" if prepares else call.when,
-        "lacks": missing_interface(error, item.path),
+        "lacks": lacks,
         "undriven": undriven(error, item.path) if prepares and not fault else "",
         "mistake": fault,
     }

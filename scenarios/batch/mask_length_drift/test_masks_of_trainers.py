@@ -8,7 +8,7 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, UNLIMITED, conversation, search
 from pytest_rlregress.scenarios.tokens import grpo
-from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
+from pytest_rlregress.scenarios.tokens.agent_loop import prepare_agent_loop
 from pytest_rlregress.stack import InterfaceMissing
 from pytest_rlregress.stack.lazy import torch
 
@@ -40,11 +40,13 @@ def test_verl_data_set(tiny_qwen, tmp_path):
 
     tokenizer = tiny_qwen.tokenizer(TEMPLATE)
     prompt, completion = conversation("Be brief.", "What is 8 + 10?", "It is 18.", "Sure?", "Yes, it is.")
-    Dataset.from_list([{"messages": prompt + completion}]).to_parquet(tmp_path / "rows.parquet")
+    messages = prompt + completion
+    Dataset.from_list([{"messages": messages[:3]}, {"messages": messages}]).to_parquet(tmp_path / "rows.parquet")
     config = OmegaConf.create({"max_length": 256, "truncation": "error"})
     rows = MultiTurnSFTDataset(str(tmp_path / "rows.parquet"), tokenizer, config)
+    assert len(rows[0]["input_ids"]), "a single turn can be read"
     with act():
-        row = rows[0]
+        row = rows[1]
     written = [token for text in ("It is 18.", "Yes, it is.") for token in turn(tokenizer, text)]
     check_trained("verl's data set", row["input_ids"].tolist(), row["loss_mask"].tolist(), written)
 
@@ -53,14 +55,13 @@ def test_verl_data_set(tiny_qwen, tmp_path):
 @pytest.mark.reproduces("mask-length-drift", expected="absent")
 def test_verl_agent_loop(tiny_qwen):
     """A call, verl's word that there is no such tool, and an answer, whole and cut."""
-    import asyncio
-
     tokenizer = tiny_qwen.tokenizer(TEMPLATE)
     written = [*turn(tokenizer, CALL), *turn(tokenizer, ANSWER)]
+    converse = prepare_agent_loop(tokenizer, "qwen2", PROMPT, [CALL, ANSWER])
     with act():
-        whole = asyncio.run(agent_loop(tokenizer, "qwen2", PROMPT, [CALL, ANSWER]))
+        whole = converse()
     check_trained("verl's agent loop", whole.response_ids, whole.response_mask, written)
-    cut = asyncio.run(agent_loop(tokenizer, "qwen2", PROMPT, [CALL, ANSWER], len(whole.response_ids) - 3))
+    cut = prepare_agent_loop(tokenizer, "qwen2", PROMPT, [CALL, ANSWER], len(whole.response_ids) - 3)()
     assert cut.response_ids == whole.response_ids[:-3]
     check_trained("verl's agent loop", cut.response_ids, cut.response_mask, written[:-3])
 

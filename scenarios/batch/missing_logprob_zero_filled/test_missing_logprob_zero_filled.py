@@ -23,10 +23,6 @@ def rollout_batch(tokenizer, ids, mask, logprobs):
 
     rollout = SimpleNamespace(prompt_length=4, response_length=8)
     worker_class = getattr(agent_loop, "AgentLoopWorkerBase", None) or agent_loop.AgentLoopWorker
-    if not hasattr(worker_class, "_agent_loop_postprocess"):
-        raise InterfaceMissing(
-            f"needs AgentLoopWorker._agent_loop_postprocess, which verl {versions()['verl']} doesn't have"
-        )
     worker = object.__new__(worker_class)
     about = {"reward_model": SimpleNamespace(enable=False, enable_resource_pool=False)}
     worker.__dict__.update(
@@ -51,13 +47,40 @@ def rollout_batch(tokenizer, ids, mask, logprobs):
         extra_fields={},
     )
     try:
-        padded = asyncio.run(worker._agent_loop_postprocess(output, validate=False, raw_prompt=[]))
+        padded = asyncio.run(pad(worker, output))
         return worker._postprocess([padded]).batch
     except AttributeError as error:
         if error.obj is not worker:
             raise
         version = versions()["verl"]
         raise InterfaceMissing(f"sets no {error.name}, which the AgentLoopWorker of verl {version} reads") from None
+
+
+class Given:
+    """An agent loop that returns ``output``."""
+
+    output = None
+
+    def __init__(self, **parts):
+        pass
+
+    async def run(self, sampling, **row):
+        return self.output
+
+
+async def pad(worker, output):
+    """Have a worker of verl's pad what an agent loop returned."""
+    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+
+    if hasattr(worker, "_agent_loop_postprocess"):
+        return await worker._agent_loop_postprocess(output, validate=False, raw_prompt=[])
+
+    # verl 0.6 runs the loop and pads in one function.
+    Given.output = output
+    _agent_loop_registry["given"] = {"_target_": f"{__name__}.{Given.__name__}"}
+    worker.server_manager = None
+    about = {"step": 0, "sample_index": 0, "rollout_n": 0, "validate": False}
+    return await worker._run_agent_loop({}, about, agent_name="given")
 
 
 def trained(batch):

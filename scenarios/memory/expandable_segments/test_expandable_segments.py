@@ -88,8 +88,10 @@ def pool_opened(monkeypatch):
 
     monkeypatch.setattr(cumem, "use_memory_pool_with_allocator", extension)
     allocator = cumem.CuMemAllocator()
+    # Before 2.12 torch does not say its options: they are those of the environment.
+    told = getattr(torch._C, "_accelerator_getAllocatorSettings", lambda: f"{os.getenv(OLD)},{os.getenv(NEW)}")
     with allocator.use_memory_pool("weights"):
-        yield torch._C._accelerator_getAllocatorSettings()
+        yield told()
 
 
 @pytest.mark.guards("expandable-segments", fidelity="stand-in")

@@ -3,6 +3,7 @@
 import pytest
 
 from pytest_rlregress.failures.act import act
+from pytest_rlregress.fixtures.verl_padding import load_padding
 from pytest_rlregress.scenarios.rollout.sigfpe_embedding.layouts import VIEWS, draw_ids
 from pytest_rlregress.stack.lazy import torch
 
@@ -59,8 +60,8 @@ def prepare(ids, *, packed):
     """Return what verl's FSDP engine feeds its model with; of the engine its settings are there."""
     from verl.utils import tensordict_utils
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
-    from verl.workers.utils.padding import left_right_2_no_padding
 
+    left_right_2_no_padding = load_padding().left_right_2_no_padding
     engine = object.__new__(FSDPEngineWithLMHead)
     engine.pad_to_length = engine.use_ulysses_sp = False
     batch = left_right_2_no_padding(make_batch(ids).to_tensordict())

@@ -75,13 +75,12 @@ def test_server_with_hermes(vllm_server):
 @pytest.mark.reproduces("tool-call-parser-mismatch")
 @pytest.mark.parametrize("family", OTHERS)
 def test_agent_loop_with_hermes(tiny_qwen, family):
-    import asyncio
-
-    from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
+    from pytest_rlregress.scenarios.tokens.agent_loop import prepare_agent_loop
 
     tokenizer = tiny_qwen.tokenizer(family)
+    converse = prepare_agent_loop(tokenizer, "qwen2", [QUESTION], [CALLS[family], "Half a million."])
     with act():
-        output = asyncio.run(agent_loop(tokenizer, "qwen2", [QUESTION], [CALLS[family], "Half a million."]))
+        output = converse()
     turns = output.num_turns // 2  # question and answer each
     if turns != 2:
         assert turns == 1

@@ -6,7 +6,7 @@ from pytest_rlregress.failures.act import act
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, TEXT
-from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
+from pytest_rlregress.scenarios.tokens.agent_loop import prepare_agent_loop
 
 EVERY_TEMPLATE = pytest.mark.parametrize("template", LAYOUTS)
 QUESTION = {"role": "user", "content": "How big is Lisbon?"}
@@ -17,11 +17,10 @@ SAID = ['<tool_call>\n{"name": "search", "arguments": {"query": "Lisbon"}}\n</to
 @pytest.mark.reproduces("turn-separator-lost")
 def test_agent_loop(tiny_qwen):
     """A model of the Llama architecture with ChatML, as SmolLM2; verl 0.9.1 knows the types of Qwen alone."""
-    import asyncio
-
     tokenizer = tiny_qwen.tokenizer("qwen2.5")
+    converse = prepare_agent_loop(tokenizer, "llama", [QUESTION], SAID)
     with act():
-        output = asyncio.run(agent_loop(tokenizer, "llama", [QUESTION], SAID))
+        output = converse()
     text = tokenizer.decode(output.prompt_ids + output.response_ids)
     answer = text.rindex("<|im_start|>assistant\n")
     lost = text[:answer].count("<|im_end|><|im_start|>")
