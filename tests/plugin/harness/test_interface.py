@@ -246,3 +246,12 @@ def test_an_environment_without_a_stack_is_refused(run, tmp_path, monkeypatch):
     result = run({}, "--hw=cpu", "-p", "hide")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*nothing to judge in this environment: *python* has neither torch nor vllm nor *"])
+
+
+def test_an_import_that_the_stack_fails_at_says_nothing_of_another_failure(trl, tests_of, monkeypatch):
+    """A reproduction ended before its failure could come; a guard fails, as it would for who follows the remedy."""
+    monkeypatch.setenv("PYTHONPATH", str(trl))
+    body = "import trl.broken"
+    result = tests_of({"test_act": ("reproduces", body), "test_remedy": ("guards", body)})
+    result.assert_outcomes(skipped=1, failed=1)
+    result.stdout.fnmatch_lines(["*Not tried, 1 test, for want of: trl.gone (1).*"])
