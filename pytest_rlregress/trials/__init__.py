@@ -6,6 +6,7 @@ Here are the options that both share, so that ``--help`` imports none of the res
 ``trial``         candidates; tries one, its environment and its runs; a folder keeps them: none is tried twice
 ``pytest_run``    one run of the tests in an environment, and what came out
 ``configuration`` what a trial takes of the user's ini file, addopts and variables
+``rehearsal``     the test that rehearses a command, for the one behind ``--``
 ``trial_plugin``  pytest's side of that: records what came out
 ``search``        which candidate or set to try next: pure
 ``document``      an answer as text, Markdown and JSON

@@ -115,6 +115,19 @@ def run_request(options: argparse.Namespace, find: Callable[[Progress], Document
     return answer.exit_code
 
 
+def list_tests(options: argparse.Namespace, named: Sequence[str]) -> list[str]:
+    """List the tests that were named, and the one that rehearses the command behind ``--``.
+
+    Raises:
+        RequestError: There is no such program.
+    """
+    if not options.behind:
+        return [*named]
+    from pytest_rlregress.trials import rehearsal  # imports pytest
+
+    return [*named, str(rehearsal.write_test(options.behind, options.cache_dir / "rehearsals"))]
+
+
 @contextmanager
 def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[TrialContext]:
     """Make the context of trials of these tests: documented failures, files, folders and node ids.

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pytest_rlregress.commands.bisect.answer import Answer
     from pytest_rlregress.trials.trial import Progress
 
+#: What stands behind -- is a training command, which is rehearsed.
+TAKES_A_COMMAND = True
 _MANUAL = """\
 three kinds:
   one package, its released versions between two ends
@@ -20,6 +22,8 @@ three kinds:
   two locks, of which many packages differ: the smallest set of upgrades that does it, then the release of each
     rlregress bisect --good-lock monday.txt --bad-lock tuesday.txt test_mine.py::test_x
     rlregress bisect --from-record last-good.json --to-record tonight.json
+  a training command of yours, rehearsed with each release (rlregress rehearse --help)
+    rlregress bisect vllm --good 0.30.0 --bad 0.31.0 -- trl grpo --config grpo.yaml
   the commits of a checkout, of a dependency or of the trainer itself
     rlregress bisect --revisions v1.2..main --repo ../trainer test_mine.py::test_x
 
@@ -104,13 +108,13 @@ def _find_answer(asked: argparse.Namespace, progress: Progress) -> Answer:
     chosen = [way for way, (_, *ends) in ways.items() if any(ends)]
     if len(chosen) != 1 or not all(ways[chosen[0]]):
         raise RequestError(f"give two ends, one pair of {', '.join(ways)}. rlregress bisect --help has examples")
-    tests = asked.words[1:] if asked.good else asked.words
+    tests = context.list_tests(asked, asked.words[1:] if asked.good else asked.words)
     if asked.good and not asked.words:
         raise RequestError("name the package that --good and --bad are releases of: rlregress bisect PACKAGE … TEST")
     if asked.from_record and not tests:
         tests = [locks.find_flipped_test(asked.from_record, asked.to_record)]
         progress.say(f"went from good to bad: {tests[0]}")
     if not tests:
-        raise RequestError("name the test: a documented failure (rlregress list), a file or a node id")
+        raise RequestError("name the test: a documented failure (rlregress list), a file, a node id, or -- COMMAND")
     with context.open_context(asked, tests, progress) as opened:
         return ways[chosen[0]][0](opened)

@@ -21,7 +21,7 @@ from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.failures.catalogue import CatalogueError
 from pytest_rlregress.stack import requirements
 from pytest_rlregress.stack.locks import Lock, PackageChange
-from pytest_rlregress.trials.context import TrialContext, open_context, refuse_shadowed
+from pytest_rlregress.trials.context import TrialContext, list_tests, open_context, refuse_shadowed
 from pytest_rlregress.trials.search import NONE, LargestSet, State, Units, next_growth
 from pytest_rlregress.trials.trial import Candidate, Progress, RunContext, Trial, TrialRunner, TrialSummary
 from pytest_rlregress.trials.upgrades import Upgrades, UpgradeUnits
@@ -46,7 +46,7 @@ def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeA
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with open_context(options, tests, progress) as context:
+        with open_context(options, list_tests(options, tests), progress) as context:
             plan = make_plan(context, packages)
             if plan.upgrades.by_name:
                 return _try_plan(context, plan)

@@ -8,12 +8,16 @@ from typing import Any
 from pytest_rlregress.trials import declare_answer, declare_environments, declare_trials
 from pytest_rlregress.util import arguments
 
+#: What stands behind -- is a training command, which is rehearsed.
+TAKES_A_COMMAND = True
 _MANUAL = """\
 examples:
   what would change if I took it?
     rlregress upgrade vllm==0.32.0
   several together, with the tests of one folder of the scenarios, and one file of mine
     rlregress upgrade transformers trl==1.16.0 rollout tests/test_mine.py
+  does my own run still train the same? (rlregress rehearse --help)
+    rlregress upgrade vllm==0.32.0 -- trl grpo --config grpo.yaml
   every package to the newest release that all requirements allow, mine included
     rlregress upgrade --all --requirements requirements.txt
   the largest set of upgrades that makes nothing worse, as a lock
