@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from pytest_rlregress.failures.act import act
+from pytest_rlregress.fixtures.verl_on_cpu import folder_of
 from pytest_rlregress.stack.lazy import np, ray, torch
 
 pytestmark = [
@@ -43,9 +44,10 @@ def score(tiny_qwen):
     from verl import DataProto
     from verl.experimental.reward_loop.reward_loop import RewardLoopManager
 
+    has_group = (folder_of("verl") / "trainer" / "config" / "reward").is_dir()  # verl 0.7.0 has not
     settings = [
-        "reward.num_workers=1",
-        f"reward.custom_reward_function.path={Path(__file__).with_name('judge.py')}",
+        f"{'reward' if has_group else 'reward_model'}.num_workers=1",
+        f"{'reward.' if has_group else ''}custom_reward_function.path={Path(__file__).with_name('judge.py')}",
         f"actor_rollout_ref.model.path={tiny_qwen.directory}",
     ]
     with initialize_config_module("verl.trainer.config", version_base=None):
