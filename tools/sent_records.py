@@ -8,11 +8,12 @@ from pathlib import Path
 from building import CHECKOUT
 from short_records import RecordedStack, shorten
 
+from pytest_rlregress.failures.verdicts import Verdict
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.checking import check_record
 from pytest_rlregress.records.record_types import Record
 from pytest_rlregress.util.git import git
-from pytest_rlregress.util.text import clean
+from pytest_rlregress.util.text import clean, quoted
 
 #: What the page says of them.
 ABOUT = (
@@ -53,6 +54,9 @@ def read_sent(path: Path) -> RecordedStack:
         raise RefusedRecord(str(error)) from None
     if wrong := [f"{question}: {why}" for question, (is_so, why) in answers.items() if not is_so]:
         raise RefusedRecord(f"{path}: does not pass rlregress report --check: {'; '.join(wrong)}")
+    unknown = {test.extra.verdict for test in record.results.tests} - {"", *Verdict}
+    if unknown:  # words stand in the pages as they are
+        raise RefusedRecord(f"{path}: not verdicts: {', '.join(map(quoted, sorted(unknown)))}")
     place = f"{path.parent.name}/{path.name}"
     return RecordedStack(named[1], _describe(record), place, lock, shorten(record.results.tests))
 

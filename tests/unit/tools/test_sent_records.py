@@ -77,6 +77,15 @@ def test_refuses_what_the_check_refuses(load, write, change, said):
         sent.read_sent(write(change))
 
 
+def test_refuses_words_that_are_no_verdicts(load, write):
+    def invent(results):
+        results["tests"][0]["extra"]["verdict"] = "<b>held"
+
+    sent = load("sent_records")
+    with pytest.raises(sent.RefusedRecord, match="not verdicts: .*<b>held"):
+        sent.read_sent(write(invent))
+
+
 def test_refuses_an_edited_record(load, write):
     sent, path = load("sent_records"), write()
     path.write_text(path.read_text().replace('"held"', '"absent"', 1))
