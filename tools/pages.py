@@ -1,8 +1,8 @@
 """Writes docs/stacks.md, docs/failures and what the package knows of tried stacks: ``make docs``.
 
-docs/stacks.md has failures by stacks, and what was found out about each bad verdict; a stack is a lock that was run, or a
-record in records/ that somebody sent. docs/normal-numbers.md has the numbers of healthy training steps, docs/failures a
-page for each failure, with what it shows on which stack, and the index. pytest_rlregress/failures/tried.json has the
+docs/stacks.md has failures by stacks, and what was found out about each bad verdict. A stack is a lock that was run, or
+a record in records/ that somebody sent. docs/normal-numbers.md has the numbers of healthy training steps, docs/failures
+a page for each failure, with what it shows on which stack, and the index. pytest_rlregress/failures/tried.json has the
 releases that each was tried with.
 """
 

@@ -82,7 +82,7 @@ def test_refuses_words_that_are_no_verdicts(load, write):
         results["tests"][0]["extra"]["verdict"] = "<b>held"
 
     sent = load("sent_records")
-    with pytest.raises(sent.RefusedRecord, match="not verdicts: .*<b>held"):
+    with pytest.raises(sent.RefusedRecord, match=r"not verdicts: .*<b>held"):
         sent.read_sent(write(invent))
 
 
