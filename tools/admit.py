@@ -1,8 +1,9 @@
 """Admits new and changed scenarios: ``make admit ARGS=failure-id``.
 
-Each test of a failure runs ten times in one run of pytest, where the repeats share a server, children and engines, and
-in five runs of their own. A test is refused if two of its verdicts differ, if all of them are bad, or if it once took
-more than 80 % of its limit. Records and output of the runs stay in .admit/.
+Each test of a failure runs ten times in one run of pytest, where the repeats share a server,
+children and engines, and once in each of five more runs. A test is refused if two of its verdicts
+differ, if all of them are bad, or if it once took more than 80 % of its limit. Records and output
+of the runs stay in .admit/.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ Results = Mapping[str, Sequence[Result]]
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of an admission: how often each test runs in one group, and in how many runs of its own."""
+    """The runs of an admission: how many repeats share one group, and how many runs are fresh."""
 
     repeats: int
     fresh: int
@@ -77,7 +78,10 @@ class Plan:
         return self.repeats + self.fresh
 
     def list_runs(self) -> list[tuple[str, int]]:
-        """List the runs, and how often a test stands in each: one alone first, so that a short time has both kinds."""
+        """List the runs, and how often a test stands in each.
+
+        A fresh one comes first, so that a short time has both kinds.
+        """
         alone = [(f"fresh run {number}", 1) for number in range(1, self.fresh + 1)]
         together = [(GROUP, self.repeats)] if self.repeats else []
         return [*alone[:1], *together, *alone[1:]]
@@ -87,7 +91,7 @@ class Plan:
 
 
 def read_results(where: str, record: Record) -> Iterator[tuple[str, Result]]:
-    """Read what came of each test of a run, by its name without the repeat; not of tests that weren't reached."""
+    """Read what came of each test that a run reached, by its name without the repeat."""
     for test in record.results.tests:
         name, number = split_name(test.name)
         if test.extra.component or test.word in _UNREACHED:
@@ -98,7 +102,7 @@ def read_results(where: str, record: Record) -> Iterator[tuple[str, Result]]:
 
 
 def find_objections(results: Results, limits: Mapping[str, float], expected: int | None = None) -> dict[str, list[str]]:
-    """Find what speaks against each test, by its name; those that nothing speaks against are left out.
+    """Find what speaks against tests, by their names; a test that is fine is left out.
 
     Args:
         results: What came of each test.
@@ -147,7 +151,7 @@ def _object_to_absence(results: Sequence[Result], expected: int | None) -> Itera
 
 
 def list_unreached(results: Results, plan: Plan, done: Collection[str]) -> list[str]:
-    """List what of a plan was not reached, in words: runs that weren't begun, and results that a run did not give."""
+    """List what was not reached, in words: runs that weren't begun, results that a run did not give."""
     found = []
     for run, times in plan.list_runs():
         had = sum(one.where.endswith(run) for some in results.values() for one in some)
@@ -159,7 +163,7 @@ def list_unreached(results: Results, plan: Plan, done: Collection[str]) -> list[
 
 
 def describe_admitted(results: Results, failures: Iterable[str], unreached: Sequence[str]) -> str:
-    """Say in one sentence what was admitted, of what there was no verdict, and what was not reached in time."""
+    """Say in one sentence what was admitted, what gave no verdict, and what was not reached."""
     judged = {name: some for name, some in results.items() if rank(some[0].word) is not Rank.NOTHING}
     without = [one for one in failures if one not in {some[0].failure for some in judged.values()}]
     compared = {name: some for name, some in judged.items() if len(some) > 1}
@@ -181,7 +185,9 @@ def describe_admitted(results: Results, failures: Iterable[str], unreached: Sequ
 
 
 def list_changed(ref: str, checkout: Path = CHECKOUT) -> list[str]:
-    """List the failures whose folders differ from where this branch left another, files that git doesn't have included.
+    """List the failures whose folders differ from where this branch left another.
+
+    Files that git doesn't track count too.
 
     Raises:
         GitError: There is no such commit, or none from which both come.
@@ -194,7 +200,9 @@ def list_changed(ref: str, checkout: Path = CHECKOUT) -> list[str]:
 
 
 def run(name: str, times: int, failures: Sequence[str], arguments: Sequence[str], deadline: float) -> Record:
-    """Run all tests of the failures so many times; one that is late is stopped, and its record says what it reached.
+    """Run all tests of the failures so many times.
+
+    A run that is late is stopped, and its record says what it reached.
 
     Raises:
         Unadmittable: pytest did not come to the end of its tests, though it had the time.
@@ -256,7 +264,7 @@ def admit(failures: Sequence[str], plan: Plan, within: float, arguments: Sequenc
 
 
 def main(given: Sequence[str]) -> int:
-    """Admit the failures that are named; 1 if one isn't admitted, 2 if there is nothing to say of them."""
+    """Admit the failures that are named; 1 if one is refused, 2 if nothing can be said of them."""
     end = given.index("--") if "--" in given else len(given)
     parser = argparse.ArgumentParser(prog="make admit", description=__doc__, epilog="What follows -- goes to pytest.")
     parser.add_argument("failures", nargs="*", help="ids of failures")

@@ -1,6 +1,6 @@
-"""pytest's side of an admission, ``pytest -p repeats``: repeats the tests of a run, and says which limits they have.
+"""pytest's side of an admission, ``pytest -p repeats``: repeats tests, and says which limits they have.
 
-A run in which each test stands several times shares what a run shares: the warm server, the children, their engines.
+The repeats share what the tests of a run share: the warm server, the children, their engines.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def repetition(request: pytest.FixtureRequest) -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeat each test. Of a session's parameter pytest runs all tests before it takes the next value."""
+    """Repeat each test; pytest runs all tests before it takes a session parameter's next value."""
     count = metafunc.config.getoption("repeats")
     if count > 1:
         metafunc.fixturenames.append("repetition")
@@ -42,7 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write the seconds that each test may take, by its name in a record; not of an act that is expected to hang."""
+    """Write the seconds that each test may take, by its name; not of an act that hangs as documented."""
     target = session.config.getoption("limits")
     if target is None or CHANNEL in session.config.stash:
         return
@@ -55,13 +55,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _hangs_as_documented(test: items.ContainedTest) -> bool:
-    """Return whether the limit is what ends its act: it takes all of it whenever the failure happens."""
+    """Return whether the limit is what ends its act, as the failure's entry has it."""
     signatures = test.side.failure.signatures if test.side and test.reproduces else ()
     return any(one.kind == "hung" for one in signatures)
 
 
 def split_name(name: str) -> tuple[str, int]:
-    """Return a test's name without the mark of its repetition, and the repetition's number; 0 without one."""
+    """Return a test's name without the mark of its repetition, and its number; 0 without one."""
     found = _MARK.search(name)
     if found is None:
         return name, 0

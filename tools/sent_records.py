@@ -28,7 +28,7 @@ class RefusedRecord(ValueError):
 
 
 def list_files(checkout: Path = CHECKOUT) -> list[Path]:
-    """List the records in records/ that git tracks: a run in the checkout may have left others there.
+    """List the records in records/ that git tracks: a run here may have left others there.
 
     Raises:
         GitError: It isn't a checkout.
