@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import subprocess
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -144,3 +145,12 @@ def test_finds_the_failures_whose_folders_a_change_touches(admit, tmp_path):
     (tmp_path / "scenarios/launch/silent_exit_zero/test_it.py").write_text("not yet")
     (tmp_path / "scenarios/launch/conftest.py").write_text("the area's")
     assert sorted(admit.list_changed("main", tmp_path)) == ["pad-is-eos", "silent-exit-zero"]
+
+
+@pytest.mark.parametrize(
+    ("reproduces", "kind", "hangs"), [(True, "hung", True), (True, "failed", False), (False, "hung", False)]
+)
+def test_an_act_that_hangs_as_documented_has_no_limit_to_keep(admit, reproduces, kind, hangs):
+    failure = SimpleNamespace(signatures=[SimpleNamespace(kind=kind)])
+    test = SimpleNamespace(reproduces=reproduces, side=SimpleNamespace(failure=failure))
+    assert importlib.import_module("repeats")._hangs_as_documented(test) == hangs
