@@ -5,11 +5,12 @@ UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
 # What differs from main, or on main itself from the commit before: failures, area/id, and areas whose shared code differs.
-TOUCHED = $(shell for base in origin/main main HEAD~1; do git diff --name-only $$base...HEAD 2>/dev/null | grep . && break; \
-    done | awk -F/ '$$1 == "scenarios" && NF > 3 {gsub("_", "-", $$3); print $$2 "/" $$3} \
+BASE = $(or $(shell for base in origin/main main HEAD~1; do git diff --name-only $$base...HEAD 2>/dev/null | grep -q . \
+    && echo $$base && break; done),HEAD)
+TOUCHED = $(shell git diff --name-only $(BASE)...HEAD | awk -F/ '$$1 == "scenarios" && NF > 3 {gsub("_", "-", $$3); print $$2 "/" $$3} \
         $$1 == "scenarios" && NF == 3 && !/[.]md$$/ {print $$2 "/"} $$2 == "remedies" {sub("[.]py", "", $$3); print $$3 "/"}' | sort -u)
 
-.PHONY: help run test test-all test-nightly test-mutants matrix stacks drawn lint docs site lock bench dist clean
+.PHONY: help run test test-all test-nightly test-mutants admit matrix stacks drawn lint docs site lock bench dist clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
@@ -33,6 +34,10 @@ test-mutants: $(INSTALLED) ## the mutants of the failures that differ from main,
 	    echo "0 passed: $$areas areas differ; make test-nightly runs all mutants"; exit; fi; \
 	echo "mutants of $$*"; \
 	$(BIN)/pytest -q tests/stack/scenarios/test_mutants.py -m nightly -k "$$(echo $$* | sed 's/ / or /g')" || [ $$? = 5 ]
+
+# Without ARGS as CI does it: what differs from main, as often as five minutes allow.
+admit: $(INSTALLED) ## the tests of a failure ten times in one run and in five of their own; ARGS="pad-is-eos" names it
+	$(BIN)/python tools/admit.py $(or $(ARGS),--changed-since $(BASE) --within 300)
 
 matrix: $(INSTALLED) ## tests under every supported pytest, xdist, Python, and with other plugins; ARGS="lowest plugins"
 	$(BIN)/python tools/support_matrix.py $(ARGS)
@@ -75,7 +80,7 @@ dist: $(INSTALLED) ## the sdist and the wheel of a release, checked as the index
 	$(UV) tool run --quiet twine check --strict dist/*
 
 clean: ## remove the environments
-	rm -rf $(VENV) .matrix .site .stacks
+	rm -rf $(VENV) .admit .matrix .site .stacks
 
 $(INSTALLED): pyproject.toml requirements/cpu.txt requirements/install.sh
 	requirements/install.sh $(VENV)

@@ -1,23 +1,23 @@
 """Writes docs/stacks.md, docs/failures and what the package knows of tried stacks: ``make docs``.
 
-docs/stacks.md has failures by stacks, and what was found out about each bad verdict; docs/normal-numbers.md the numbers
-of healthy training steps; docs/failures a page for each
-failure, with what it shows on which stack, and the index. pytest_rlregress/failures/tried.json has the
+docs/stacks.md has failures by stacks, and what was found out about each bad verdict. A stack is a lock that was run, or
+a record in records/ that somebody sent. docs/normal-numbers.md has the numbers of healthy training steps, docs/failures
+a page for each failure, with what it shows on which stack, and the index. pytest_rlregress/failures/tried.json has the
 releases that each was tried with.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import normal_numbers
+import sent_records
 import stack_locks
 from building import CHECKOUT
+from short_records import JUDGED, RecordedStack, ShortRecord, SideResult, read_record
 
 from pytest_rlregress.commands.list.failure_page import index, page
 from pytest_rlregress.failures import catalogue, tried
@@ -28,8 +28,6 @@ from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util.text import code_span
 
 SIDES = ("reproduces", "guards")
-#: The key of a short record that says how many tests gave a verdict, of those that can run there.
-JUDGED = "tests judged"
 DOCS = CHECKOUT / "docs"
 #: What people looked into: the release of a change, and why a bad verdict is true.
 FINDINGS = stack_locks.LOCKS / "findings.toml"
@@ -52,32 +50,6 @@ The gravest verdict of both sides, *reproduces* / *guards*, on most stacks, then
 what fails the run, and is explained below. [failures](failures/README.md) has a page for each, with an anchor for each
 stack; [reading-a-run.md](reading-a-run.md) says what the verdicts mean.
 """
-
-
-@dataclass(frozen=True)
-class SideResult:
-    """What came out of the tests of one side of a failure: the gravest verdict or pytest's word, and why."""
-
-    word: str
-    note: str = ""
-
-    @property
-    def bad(self) -> bool:
-        """Whether it fails the run."""
-        return rank(self.word) is Rank.FAILING
-
-
-ShortRecord = Mapping[str, SideResult]
-
-
-@dataclass(frozen=True)
-class RecordedStack:
-    """A lock, and what came out on it."""
-
-    name: str
-    about: str
-    lock: Lock
-    record: ShortRecord
 
 
 def write() -> None:
@@ -134,6 +106,8 @@ def make_stacks_page() -> str:
     """Return the page of the stacks."""
     stacks = read_stacks()
     about = [f"- {one.name}: {one.about}{_undriven(one)}" for one in stacks]
+    if any(one.place.startswith("records/") for one in stacks):
+        about += ["", sent_records.ABOUT]
     releases = tomllib.loads(FINDINGS.read_text(encoding="utf-8"))["releases"]
     documented = catalogue.load([catalogue.SHIPPED])
     cells = {failure: {one.name: cell(one.record, failure) for one in stacks} for failure in documented}
@@ -181,20 +155,19 @@ def _linked(failures: Iterable[str]) -> str:
 
 
 def read_stacks() -> list[RecordedStack]:
-    """Read the stacks that were run: each lock with the record beside it."""
+    """Read the stacks that were run: each lock with the record beside it, and the records that others sent.
+
+    Raises:
+        RefusedRecord: One that was sent does not pass its check.
+    """
     found = []
     for lock_file in (stack_locks.path(request.name) for request in stack_locks.REQUESTS):
         if lock_file.with_suffix(".json").exists():
             about = lock_file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
             record = read_record(lock_file.with_suffix(".json"))
-            found.append(RecordedStack(lock_file.stem, about, locks.read(lock_file), record))
-    return found
-
-
-def read_record(path: Path) -> ShortRecord:
-    """Read a short record."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return {key: SideResult(*result) for key, result in found.items()}
+            place = lock_file.relative_to(CHECKOUT).as_posix()
+            found.append(RecordedStack(lock_file.stem, about, place, locks.read(lock_file), record))
+    return [*found, *map(sent_records.read_sent, sent_records.list_files())]
 
 
 def select_bad(record: ShortRecord) -> dict[str, SideResult]:
@@ -221,7 +194,7 @@ def _tabulate(stacks: Sequence[RecordedStack], documented: Mapping[str, Failure]
     steps = [id for id in documented if id not in failures]
     for stack in stacks:
         components = [result.word for key, result in stack.record.items() if key.endswith(" component")]
-        row = [f"[{stack.name}](../requirements/stacks/{stack.name}.txt)"]
+        row = [f"[{stack.name}](../{stack.place})"]
         row += [_version(stack, package) for package in _PACKAGES]
         row += [_count(components, "passed"), _count_guards(stack, steps), _count_guards(stack, failures)]
         row.append(_judged_share(stack))
@@ -276,4 +249,7 @@ def _explain_bad(stacks: Sequence[RecordedStack]) -> list[str]:
 
 
 if __name__ == "__main__":
-    write()
+    try:
+        write()
+    except sent_records.RefusedRecord as error:
+        sys.exit(str(error))

@@ -10,16 +10,14 @@ driven by the others.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,22 +25,16 @@ import normal_numbers
 import pages
 import stack_locks
 from building import CHECKOUT, Unbuildable, make_environment, uv
-from pages import JUDGED, ShortRecord, SideResult
+from short_records import count_judged, read_record, shorten, write_record
 
 from pytest_rlregress.failures import catalogue
-from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.record_types import RecordedTest
-from pytest_rlregress.records.wants import read_want
-from pytest_rlregress.util.text import on_one_line, strip_escapes
 
 ENVIRONMENTS = CHECKOUT / ".stacks"
 LIMIT_SECONDS = 7200
 # Of drawn releases that nothing satisfies together another set is drawn.
 _DRAWS = 5
-# What is blocked says more of a stack than what is unavailable, which may be for want of a GPU.
-_GRAVEST = ("error", "failed", *(one for one in Verdict if one != Verdict.UNAVAILABLE), Verdict.UNAVAILABLE)
-_NOTE_CHARACTERS = 240
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -117,7 +109,7 @@ def run_and_keep(lock_file: Path, failures: Sequence[str] = ()) -> bool:
     record = shorten(tests)
     if failures:
         sides = {key: result for key, result in record.items() if _is_of(key, failures)}
-        others = {key: result for key, result in pages.read_record(path).items() if not _is_of(key, failures)}
+        others = {key: result for key, result in read_record(path).items() if not _is_of(key, failures)}
         record = dict(sorted({**others, **sides}.items()))
     elif lock_file.parent == stack_locks.LOCKS:  # not of a drawn stack
         normal_numbers.keep(tests, lock_file.stem)
@@ -140,20 +132,6 @@ def summarize(tests: Sequence[RecordedTest]) -> str:
     said = ", ".join(f"{count} {word}" for word, count in words.most_common())
     judged = count_judged(tests)
     return f"{said}; judged {judged.word} ({judged.note})"
-
-
-def count_judged(tests: Iterable[RecordedTest]) -> SideResult:
-    """Count the tests that gave a verdict, of those whose components are installed and work.
-
-    The note names the releases that the others could not drive, each with how many. What needs a GPU or another system
-    is not counted, as no stack could bring it here.
-    """
-    tests = [test for test in tests if test.extra.failure]
-    judged = sum(rank(test.word) is not Rank.NOTHING for test in tests)
-    wants = [read_want(test) for test in tests if test.word == Verdict.UNAVAILABLE]
-    releases = Counter(want.release or "others" for want in wants if not want.absent)
-    named = ", ".join(f"{release} ({count})" for release, count in releases.most_common())
-    return SideResult(f"{judged} of {judged + releases.total()}", named)
 
 
 def run_lock(lock_file: Path, failures: Sequence[str] = ()) -> Path:
@@ -193,39 +171,6 @@ def read_complete(path: Path) -> list[RecordedTest]:
     if results.extra.state != "complete":
         raise ValueError(f"the run is {results.extra.state}")
     return results.tests
-
-
-def shorten(tests: Sequence[RecordedTest]) -> ShortRecord:
-    """Shorten what came of tests to the gravest verdict of each side, and what else failed."""
-    found = {JUDGED: count_judged(tests)}
-    for test in tests:
-        key, result = test.name, SideResult(test.word, _shorten_note(test.extra.note or test.message))
-        if test.extra.component:
-            key = f"{test.extra.component} component"
-        elif test.extra.failure:
-            key = f"{test.extra.failure} {test.extra.side}"
-        elif not result.bad:
-            continue
-        found[key] = min(found.get(key, result), result, key=_place_by_gravity)
-    return dict(sorted(found.items()))
-
-
-def _place_by_gravity(result: SideResult) -> int:
-    return _GRAVEST.index(result.word) if result.word in _GRAVEST else len(_GRAVEST)
-
-
-def _shorten_note(text: str) -> str:
-    """Return a note without what differs between machines and runs: folders, processes, addresses, a golden's key."""
-    text = re.sub(r"(?<![\w.:/-])/(?:[\w.+@~-]+/)+", "…/", on_one_line(strip_escapes(text)))
-    return re.sub(r"\(pid=.*|0x[0-9a-f]{6,}|(?<=this key )\(.*\)", "…", text)[:_NOTE_CHARACTERS]
-
-
-def write_record(path: Path, record: ShortRecord) -> None:
-    """Write a short record, a line a side."""
-    lines = (
-        f"{json.dumps(key)}: {json.dumps([one.word, one.note], ensure_ascii=False)}" for key, one in record.items()
-    )
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def build(lock_file: Path) -> Path:

@@ -104,9 +104,11 @@ def unknown_card(machine: Machine, profiles: Mapping[str, Profile]) -> str:
 
 
 def profile_template(gpu: Gpu, profiles: Mapping[str, Profile]) -> str:
-    """Write a profile for this card as TOML: what NVML says, and the step of the smallest GPU profile."""
-    least = min((p for p in profiles.values() if not p.is_cpu), key=lambda p: p.memory_gib)
+    """Write a profile for this card as TOML: what NVML says, and the step of the smallest GPU of its kind."""
     since = {"bf16": (8, 0), "fp8": (8, 9), "fp4": (10, 0)}
+    has_bf16 = gpu.capability >= since["bf16"]
+    alike = [one for one in profiles.values() if not one.is_cpu and ("bf16" in one.features) == has_bf16]
+    least = min(alike, key=lambda profile: profile.memory_gib)
     table = {
         "title": gpu.name,
         "nvml_names": [re.sub(r"([.()+*?\[\]{}|^$\\])", r"\\\1", gpu.name)],

@@ -82,7 +82,7 @@ _OPTIONAL_KEYS = {
     "ray_accelerator": rule(lambda v: type(v) is str and re.fullmatch(r"[\w.-]+", v), 'a name of Ray\'s, like "H100"'),
 }
 _CPU_STEP = dict.fromkeys(("prompt_length", "response_length", "prompts", "max_model_len", "learn_steps"), _COUNT) | {
-    "dtype": toml_table.one_of("float32", "bfloat16"),
+    "dtype": toml_table.one_of("float32", "bfloat16", "float16"),
     "samples_per_prompt": rule(lambda v: type(v) is int and v >= 2, "a whole number of at least 2 (a group)"),
     "logprob_tolerance": _SHARE,
 }

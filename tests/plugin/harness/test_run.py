@@ -169,7 +169,19 @@ def test_failing_test_names_the_documented_failure_it_looks_like(run, stand_in, 
 def test_list_prints_every_profile(run):
     result = run("def test_it(): raise SystemExit", "--hw=list", here=True)
     assert result.ret == 0
-    for name in ("cpu", "h20", "h100", "h200", "b200", "a100", "a6000", "l4", "rtx-5070-ti", "rtx-pro-6000-blackwell"):
+    for name in (
+        "cpu",
+        "h20",
+        "h100",
+        "h200",
+        "b200",
+        "a100",
+        "a6000",
+        "l4",
+        "rtx-5070-ti",
+        "rtx-pro-6000-blackwell",
+        "t4",
+    ):
         result.stdout.re_match_lines([rf"\W*{name}\b.*"])
 
 

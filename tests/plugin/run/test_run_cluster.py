@@ -379,6 +379,7 @@ def test_profiles_use_the_card_names_of_ray(ray):
         "l4": ["NVIDIA L4"],
         "rtx-5070-ti": ["NVIDIA GeForce RTX 5070 Ti"],
         "rtx-pro-6000-blackwell": ["NVIDIA RTX PRO 6000 Blackwell Server Edition"],
+        "t4": ["Tesla T4"],
     }
     shipped = {name: profile for name, profile in profiles.load_profiles().items() if not profile.is_cpu}
     assert cards.keys() == shipped.keys()

@@ -175,7 +175,7 @@ def test_links_of_the_page_exist():
 
 def test_an_address_of_a_stack_leads_to_its_row(script):
     module = script("pages")
-    stacks = {path.stem for path in LOCKS}
+    stacks = {one.name for one in module.read_stacks()}
     made = module.make_failure_pages()
     anchors = {name: re.findall(r'^\| <a id="(.+)"></a>\1 \|', page, re.MULTILINE) for name, page in made.items()}
     assert [name for name, found in anchors.items() if len(found) != len(set(found)) or set(found) - stacks] == []

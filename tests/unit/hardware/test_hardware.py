@@ -36,6 +36,10 @@ CARDS = [
     ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", (12, 0), 97887, "rtx-pro-6000-blackwell"),
     ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", (12, 0), 97887, "rtx-pro-6000-blackwell"),
     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", (12, 0), 97887, "rtx-pro-6000-blackwell"),
+    ("Tesla T4", (7, 5), 15109, "t4"),
+    ("Tesla T4", (7, 5), 15360, "t4"),
+    ("NVIDIA T4G", (7, 5), 15360, None),
+    ("Tesla V100-SXM2-16GB", (7, 0), 16160, None),
     ("NVIDIA GH200 120GB", (9, 0), 97871, None),
     ("NVIDIA H800", (9, 0), 81559, None),
     ("NVIDIA GB200", (10, 0), 189471, None),
@@ -111,7 +115,7 @@ def test_selects_the_profile_of_this_machine_or_the_named_one():
             "h10",
             H100,
             "--hw=h10 isn't a hardware profile. Did you mean h100 or h20? Allowed: auto, list, a100, a6000, b200, cpu, "
-            "h100, h20, h200, l4, rtx-5070-ti, rtx-pro-6000-blackwell.",
+            "h100, h20, h200, l4, rtx-5070-ti, rtx-pro-6000-blackwell, t4.",
         ),
     ],
 )
@@ -131,7 +135,15 @@ def test_unknown_card_gets_a_profile_that_works(tmp_path):
     profiles = hardware.load_profiles([tmp_path])
     assert hardware.select("auto", L40S, profiles).id == "l40s"
     assert profiles["l40s"].features == ("bf16", "fp8")
+    assert profiles["l40s"].step["dtype"] == "bfloat16"
     assert hardware.select("auto", machine("NVIDIA L4"), profiles).id == "l4"
+
+
+def test_a_card_without_bfloat16_gets_a_step_without_it(tmp_path):
+    v100 = machine("Tesla V100-SXM2-16GB")
+    (tmp_path / "v100.toml").write_text(hardware.profile_template(v100.gpus[0], PROFILES))
+    found = hardware.select("auto", v100, hardware.load_profiles([tmp_path]))
+    assert (found.id, found.features, found.step["dtype"]) == ("v100", (), "float16")
 
 
 def test_a_name_is_taken_literally(tmp_path):

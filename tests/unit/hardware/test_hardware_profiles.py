@@ -14,7 +14,7 @@ PROFILES = hardware.load_profiles()
 
 def test_ships_the_documented_profiles():
     assert set(PROFILES) == {
-        *("cpu", "h20", "h100", "h200", "b200", "a100", "a6000", "l4", "rtx-5070-ti", "rtx-pro-6000-blackwell")
+        *("cpu", "h20", "h100", "h200", "b200", "a100", "a6000", "l4", "rtx-5070-ti", "rtx-pro-6000-blackwell", "t4")
     }
     assert [profile.id for profile in PROFILES.values() if profile.is_cpu] == ["cpu"]
 
@@ -68,7 +68,7 @@ def test_budgets_are_sound(profile):
         (
             'dtype = "bfloat16"',
             'dtype = "fp16"',
-            r"step: key 'dtype': 'fp16' is not allowed; allowed: float32, bfloat16",
+            r"step: key 'dtype': 'fp16' is not allowed; allowed: float32, bfloat16, float16",
         ),
         ("[step]", "[step", r"not readable as TOML: .*line"),
     ],
