@@ -10,7 +10,8 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.moved.binding import Broken, describe_rule, find_unbound, list_importing
+from pytest_rlregress.commands.moved.binding import Broken, describe_rule, find_unbound
+from pytest_rlregress.commands.moved.checker import list_importing
 from pytest_rlregress.commands.moved.engine_defaults import find_engine_defaults, merge_defaults
 from pytest_rlregress.commands.moved.findings import Finding, Kind
 from pytest_rlregress.commands.moved.index import NoSuchRelease, NotRead
