@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_rlregress.commands.moved.checker import Diagnostic
@@ -45,6 +45,7 @@ class Unbound:
         text: The checker's sentence.
         part: The settings that reach it, or the condition around it; "" for what stands in no condition.
         condition: What the trainer asks or catches before it gets there; then it is no break.
+        before: The release that the trainer's requirements allow and that fails just so; "" where it binds there.
     """
 
     subject: str
@@ -55,6 +56,7 @@ class Unbound:
     text: str
     part: str = ""
     condition: str = ""
+    before: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,18 +75,23 @@ class Cell:
 
     @property
     def breaks(self) -> list[Unbound]:
-        """What fails whenever its line runs, one for each name or call."""
-        return _drop_repeated(one for one in self.unbound if not one.condition and not one.part)
+        """What fails whenever its line runs."""
+        return [one for one in self.unbound if not (one.condition or one.part or one.before)]
 
     @property
     def optional(self) -> list[Unbound]:
         """What fails whenever its line runs, in parts that only some settings or cases reach."""
-        return _drop_repeated(one for one in self.unbound if not one.condition and one.part)
+        return [one for one in self.unbound if one.part and not (one.condition or one.before)]
+
+    @property
+    def before(self) -> list[Unbound]:
+        """What fails just so with a release that the trainer's requirements allow."""
+        return [one for one in self.unbound if one.before and not one.condition]
 
     @property
     def guarded(self) -> list[Unbound]:
         """What the trainer asks about, or catches."""
-        return _drop_repeated(one for one in self.unbound if one.condition)
+        return [one for one in self.unbound if one.condition]
 
 
 def judge_trainer(
@@ -96,7 +103,7 @@ def judge_trainer(
         trainer: The release.
         package: The package below it.
         read: What was said, by release of the package.
-        baseline: The newest release that the trainer allows; "" for none.
+        baseline: The release that the trainer's requirements allow, see ``find_baseline``; "" for none.
     """
     conditions = Conditions(trainer, ENGINES[package])
     keys = {one: {_identify(said, conditions) for said in some} for one, some in read.items()}
@@ -109,10 +116,8 @@ def judge_trainer(
         for one in said:
             key = _identify(one, conditions)
             if _is_certain(one, trainer, any(key not in some for some in keys.values()), made):
-                condition = conditions.find(one, seen)
-                if not condition and version != baseline and key in keys.get(baseline, ()):
-                    condition = f"also with {package} {baseline}, the newest that it allows"
-                unbound.append(_describe(one, conditions, condition))
+                before = baseline if version != baseline and key in keys.get(baseline, ()) else ""
+                unbound.append(_describe(one, conditions, conditions.find(one, seen), before))
         found[version] = unbound
     return found
 
@@ -156,22 +161,14 @@ def _is_certain(one: Diagnostic, trainer: Release, elsewhere: bool, made: dict[s
     return not made[name]
 
 
-def _describe(one: Diagnostic, conditions: Conditions, condition: str) -> Unbound:
+def _describe(one: Diagnostic, conditions: Conditions, condition: str, before: str) -> Unbound:
     around = conditions.list_around(one.path, one.line)
     functions = [node.name for node in around if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     function = functions[-1] if functions else ""
     part = next((words for pattern, words in PARTS.items() if re.match(pattern, f"{one.path} {function}")), "")
-    tests = [node.test for node in around if isinstance(node, ast.If)]
+    tests = [node.test for node in around if isinstance(node, ast.If) and one.line >= node.body[0].lineno]
     if not part and not condition and tests:
         part = f"if {ast.unparse(tests[-1])}"
     if not condition and re.match(_CHOSEN, one.path):
         condition = "chosen by the release of the package"
-    return Unbound(shorten_text(one.text), one.path, one.line, function, one.rule, one.text, part, condition)
-
-
-def _drop_repeated(found: Iterable[Unbound]) -> list[Unbound]:
-    """Return the first of each name or call."""
-    first: dict[str, Unbound] = {}
-    for one in found:
-        first.setdefault(one.subject, one)
-    return [*first.values()]
+    return Unbound(shorten_text(one.text), one.path, one.line, function, one.rule, one.text, part, condition, before)

@@ -71,7 +71,7 @@ def read_matrices(
         trainers: Names.
         package: One of ``ENGINES``.
         last: How many releases of each.
-        reader: Reads releases.
+        reader: Reads releases: their wheels, and not what is installed, so that a page is the same everywhere.
         tell: Called with a line when the next release of the package begins.
 
     Raises:
@@ -86,7 +86,7 @@ def read_matrices(
     for name, versions in wanted.items():
         for version in versions:
             try:
-                read[name, version] = reader.read(name, version, TRAINER)
+                read[name, version] = reader.releases.read(name, version, TRAINER)
             except (NotRead, NoSuchRelease) as error:
                 failed[name, version] = str(error)
     baselines = {key: find_baseline(release, package, index) for key, release in read.items()}
@@ -99,8 +99,8 @@ def read_matrices(
             _check_release(checker, (package, version), {key: read[key] for key in asking}, found, reader)
     made = []
     for name in trainers:
-        cells = {}
-        required = {}
+        cells: dict[tuple[str, str], Cell] = {}
+        required: dict[str, str] = {}
         for version in wanted[name]:
             key = (name, version)
             tell(f"judging {name} {version}")
@@ -137,7 +137,7 @@ def _check_release(
 ) -> None:
     package, version = below
     try:
-        release = reader.read(package, version, PYTHON)
+        release = reader.releases.read(package, version, PYTHON)
     except (NotRead, NoSuchRelease) as error:
         for name, of in trainers:
             found[name].not_read[of, version] = str(error)
@@ -162,13 +162,17 @@ def read_requirement(trainer: Release, package: str) -> SpecifierSet:
 
 
 def find_baseline(trainer: Release, package: str, index: Index) -> str:
-    """Find the newest release of a package that a trainer's requirements allow, if they have an upper bound.
+    """Find a release of a package that a trainer was surely made with: the newest that its requirements allow.
 
-    What doesn't bind there is how the trainer was released: it is dead, or reached by what the checker can't see.
+    Where they allow all newer ones, it is the oldest that they allow. What doesn't bind there is dead, or reached by
+    what the checker can't see.
 
     Returns:
-        A version, or "" where all later releases are allowed, or none.
+        A version, or "" where any release is allowed, or none.
     """
     known = list_last(index, package)
-    allowed = [one for one in known if read_requirement(trainer, package).contains(one, prereleases=True)]
-    return allowed[-1] if allowed and allowed[-1] != known[-1] else ""
+    required = read_requirement(trainer, package)
+    allowed = [one for one in known if required.contains(one, prereleases=True)]
+    if len(allowed) in (0, len(known)):
+        return ""
+    return allowed[-1] if allowed[-1] != known[-1] else allowed[0]

@@ -21,7 +21,7 @@ def add_options(parser: Any) -> None:
         "--matrix",
         nargs="+",
         metavar="TRAINER",
-        help=f"which names and calls of trainers ({', '.join(TRAINERS)}) bind in the packages below: last releases of both",
+        help=f"which names and calls of trainers ({', '.join(TRAINERS)}) bind in the packages below: the last of both",
     )
     group.add_argument(
         "--with", dest="below", action="append", metavar="PACKAGE", help=f"{', '.join(BELOW)}; may be repeated"
