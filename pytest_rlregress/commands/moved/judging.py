@@ -116,7 +116,7 @@ def judge_trainer(
         for one in said:
             key = _identify(one, conditions)
             if _is_certain(one, trainer, any(key not in some for some in keys.values()), made):
-                before = baseline if version != baseline and key in keys.get(baseline, ()) else ""
+                before = baseline if key in keys.get(baseline, ()) else ""
                 unbound.append(_describe(one, conditions, conditions.find(one, seen), before))
         found[version] = unbound
     return found
