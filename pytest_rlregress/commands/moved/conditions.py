@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pytest_rlregress.commands.moved.checker import Diagnostic
 from pytest_rlregress.commands.moved.guards import Guards
@@ -57,6 +58,11 @@ class Conditions:
     _flags: dict[str, frozenset[str]] = field(default_factory=dict)
     _guards: dict[tuple[str, str], Guards] = field(default_factory=dict)
     _uses: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """The trainer's Python files, by path: each is searched for many names."""
+        return {path: self.trainer.read(path) for path in sorted(self.trainer.paths) if path.endswith(".py")}
 
     def find(self, one: Diagnostic, seen: Seen) -> str:
         """Say what the trainer asks or catches before it gets to a place; "" where nothing is asked."""
@@ -160,9 +166,7 @@ class Conditions:
         if name not in self._uses:
             word = re.compile(rf"\b{re.escape(name)}\b")
             found = []
-            for file in sorted(self.trainer.paths):
-                if not file.endswith(".py") or not word.search(self.trainer.read(file)):
-                    continue
+            for file in (file for file, text in self.sources.items() if name in text and word.search(text)):
                 named = self.trainer.parse(file)
                 for node in ast.walk(named) if named else ():
                     is_name = isinstance(node, ast.Name) and node.id == name

@@ -115,7 +115,7 @@ def judge_trainer(
         unbound = []
         for one in said:
             key = _identify(one, conditions)
-            if _is_certain(one, trainer, any(key not in some for some in keys.values()), made):
+            if _is_certain(one, conditions, any(key not in some for some in keys.values()), made):
                 before = baseline if key in keys.get(baseline, ()) else ""
                 unbound.append(_describe(one, conditions, conditions.find(one, seen), before))
         found[version] = unbound
@@ -135,7 +135,7 @@ def _identify(one: Diagnostic, conditions: Conditions) -> tuple[str, int, str, s
     return one.path, (statements or [one.line])[-1], "import", names[-1] if names else ""
 
 
-def _is_certain(one: Diagnostic, trainer: Release, elsewhere: bool, made: dict[str, bool]) -> bool:
+def _is_certain(one: Diagnostic, conditions: Conditions, elsewhere: bool, made: dict[str, bool]) -> bool:
     """Return whether a finding is told for certain.
 
     An argument is, if the checker names what is called in the package. An attribute is, if another release has it, and
@@ -143,7 +143,7 @@ def _is_certain(one: Diagnostic, trainer: Release, elsewhere: bool, made: dict[s
 
     Args:
         one: The finding.
-        trainer: The release it is of.
+        conditions: Of the trainer that it is of.
         elsewhere: Whether there is a release of the package with which it isn't found.
         made: Whether the trainer makes an attribute, by its name: filled here.
     """
@@ -157,7 +157,7 @@ def _is_certain(one: Diagnostic, trainer: Release, elsewhere: bool, made: dict[s
     name = names[-1]
     if name not in made:
         makes = re.compile(rf"\b{re.escape(name)}\s*(?:=[^=]|:)|def {re.escape(name)}\b")
-        made[name] = any(makes.search(trainer.read(path)) for path in trainer.paths if path.endswith(".py"))
+        made[name] = any(name in text and makes.search(text) for text in conditions.sources.values())
     return not made[name]
 
 
