@@ -14,7 +14,7 @@ from pytest_rlregress.commands.moved.wheels import Release
 
 #: Parts of a trainer that only some settings reach: what matches a path and a function, and the settings in words.
 PARTS = {
-    r"verl/.*(?:npu|ascend|hccl|mindspeed)": "an NPU",
+    r"verl/.*(?:(?<![a-z])npu|ascend|hccl|mindspeed)": "an NPU",
     r"verl/utils/(?:qat|modelopt)/|verl/.*(?:fp8|fp4|quant)": "quantisation",
     r"verl/.* \w*lora\w*": "LoRA",
     r"verl/.*(?:megatron|mcore|mbridge)": "Megatron",
@@ -108,6 +108,7 @@ def judge_trainer(
     conditions = Conditions(trainer, ENGINES[package])
     keys = {one: {_identify(said, conditions) for said in some} for one, some in read.items()}
     made: dict[str, bool] = {}
+    unresolved = {one: {said.path for said in some if said.rule in IMPORTS} for one, some in read.items()}
     found = {}
     for version, said in read.items():
         failing = {(one.path, one.line) for one in said if one.rule in IMPORTS}
@@ -115,7 +116,9 @@ def judge_trainer(
         unbound = []
         for one in said:
             key = _identify(one, conditions)
-            if _is_certain(one, conditions, any(key not in some for some in keys.values()), made):
+            others = (other for other in read if one.path not in unresolved[other])
+            elsewhere = any(key not in keys[other] for other in others)
+            if _is_certain(one, conditions, elsewhere, made):
                 before = baseline if key in keys.get(baseline, ()) else ""
                 unbound.append(_describe(one, conditions, conditions.find(one, seen), before))
         found[version] = unbound
@@ -144,7 +147,7 @@ def _is_certain(one: Diagnostic, conditions: Conditions, elsewhere: bool, made: 
     Args:
         one: The finding.
         conditions: Of the trainer that it is of.
-        elsewhere: Whether there is a release of the package with which it isn't found.
+        elsewhere: Whether another release of the package has it, and all names of that file.
         made: Whether the trainer makes an attribute, by its name: filled here.
     """
     names = re.findall(r"`([^`]+)`", one.text)
