@@ -44,7 +44,7 @@ class Unbound:
         rule: The checker's rule.
         text: The checker's sentence.
         part: The settings that reach it, or the condition around it; "" for what stands in no condition.
-        condition: What the trainer asks or catches before it gets there; then it is no break.
+        condition: What the trainer asks or catches before it gets there; then it doesn't count as a break.
         before: The release that the trainer's requirements allow and that fails just so; "" where it binds there.
     """
 

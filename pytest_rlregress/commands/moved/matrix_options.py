@@ -21,7 +21,7 @@ def add_options(parser: Any) -> None:
         "--matrix",
         nargs="+",
         metavar="TRAINER",
-        help=f"which names and calls of trainers ({', '.join(TRAINERS)}) bind in the packages below: the last of both",
+        help=f"trainers ({', '.join(TRAINERS)}): which names and calls of their last releases bind in those of --with",
     )
     group.add_argument(
         "--with", dest="below", action="append", metavar="PACKAGE", help=f"{', '.join(BELOW)}; may be repeated"
