@@ -10,7 +10,8 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.moved.binding import Broken, describe_rule, find_unbound, list_importing
+from pytest_rlregress.commands.moved.binding import Broken, describe_rule, find_unbound
+from pytest_rlregress.commands.moved.checker import list_importing
 from pytest_rlregress.commands.moved.engine_defaults import find_engine_defaults, merge_defaults
 from pytest_rlregress.commands.moved.findings import Finding, Kind
 from pytest_rlregress.commands.moved.index import NoSuchRelease, NotRead
@@ -135,7 +136,7 @@ def _compare_names(
         answer.findings.append(
             Finding(
                 Kind.NAME,
-                _shorten(text),
+                shorten_text(text),
                 "unbound",
                 after=f"{at}{function}{reached_by}{guarded}",
                 release=_find_turn(trainer, ends, one, package, reader),
@@ -147,13 +148,18 @@ def _compare_names(
         )
 
 
-def _shorten(text: str) -> str:
+def shorten_text(text: str) -> str:
     """Return the names of a checker's sentence: the argument and the function, the module and the member."""
     names = re.findall(r"`([^`]+)`", text)
     if ("has no member" in text or "has no attribute" in text) and len(names) > 1:
         return f"{names[0]}.{names[1]}"
+    called = names[-1].removesuffix(".__init__").rpartition(".")[2] if names else ""
     if text.startswith("Argument ") and len(names) > 1:
-        return f"{names[1].rpartition('.')[2]}({names[0]}=…)"
+        return f"{called}({names[0]}=…)"
+    if text.startswith("No argument") and len(names) > 1:
+        return f"{called}(…) without {', '.join(names[:-1])}"
+    if text.startswith("Too many positional") and names:
+        return f"{called}(…) with too many positional arguments"
     return " of ".join(names[:2]) or text
 
 

@@ -13,7 +13,7 @@ def decide_guards(source: str, module: str, version: str) -> str:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return source
-    guards = _Guards(module, version, tree)
+    guards = Guards(module, version, tree)
     lines = source.splitlines(keepends=True)
     tests = [node.test for node in ast.walk(tree) if isinstance(node, (ast.If, ast.IfExp))]
     for test in sorted(tests, key=lambda one: (-one.lineno, -one.col_offset)):
@@ -38,7 +38,7 @@ def _replace(lines: list[str], node: ast.expr, text: str) -> None:
     lines[last] = f"){end}"
 
 
-class _Guards:
+class Guards:
     """Decides conditions on the version of a package."""
 
     def __init__(self, module: str, version: str, tree: ast.Module) -> None:

@@ -8,6 +8,7 @@ import re
 import sys
 from typing import Any
 
+from pytest_rlregress.commands.moved import matrix_options
 from pytest_rlregress.util import arguments, cache
 
 #: What stands behind -- is a command of its own.
@@ -32,6 +33,7 @@ examples:
   rlregress moved trl==0.28.0..1.16.0 grpo.yaml                   a file without its command
   rlregress moved verl==0.8.0..0.9.0                              all of verl's defaults, without a run
   rlregress moved vllm==0.33.0                                    the installed trainers with another engine
+  rlregress moved --matrix verl trl --with vllm --out binds.md    the last eight of each with the last eight, as a page
 """
 _SPECIFIER = re.compile(r"([A-Za-z][\w.-]*?)==([\w.+!-]*?)(\.\.([\w.+!-]*))?")
 
@@ -60,11 +62,16 @@ def declare(commands: Any) -> None:
         metavar="DIR",
         help="what was read of wheels (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
     )
+    matrix_options.add_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare the releases for the run and print what moved; returns the exit code."""
+    if matrix_options.is_asked(options):
+        from pytest_rlregress.commands.moved import matrix_command
+
+        return matrix_command.run(options)
     from pytest_rlregress.commands.moved.answer import Moved, as_json, as_text
     from pytest_rlregress.commands.moved.comparison import compare
     from pytest_rlregress.commands.moved.index import NoSuchRelease, NotRead
