@@ -21,7 +21,7 @@ def prepare_agent_loop(
     from verl.experimental.agent_loop import agent_loop as loops
     from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
-    class Loop(ToolAgentLoop):
+    class Loop(ToolAgentLoop):  # type: ignore[misc]
         _class_initialized = False  # verl 0.6 takes its settings at the first loop of a class
 
     class Server:
