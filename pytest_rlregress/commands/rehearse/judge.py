@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ CORE = ("trained tokens", "advantages", "gradient", "update")
 #: These as well where vLLM generates.
 CORE_OF_ENGINE = ("sync", "agreement")
 UPDATES = 2
+#: How torch and Triton say that there is no GPU: TRL 1.15 calls a Triton kernel on a CPU too.
+_WANTS_GPU = re.compile(r"\b0 active drivers|no NVIDIA driver|No CUDA GPUs are available|not compiled with CUDA")
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,7 @@ def _judge_event(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) 
             "configuration", "", "", FINDING, f"{event.get('by', 'TRL')} refuses it as it is written: {event['text']}"
         )
     elif kind == "failed" and not event["ours"]:
-        place = event["places"][-1] if event["places"] else "its trainer"
-        yield CheckRow(
-            "training", event["when"], "to its end", FINDING, f"it ends {event['when']}, at {place}: {event['text']}"
-        )
+        yield _judge_failed(event)
     elif kind == "prompts":
         yield from _judge_prompts(event, events)
     elif kind == "reward":
@@ -121,6 +121,15 @@ def _judge_event(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) 
         yield _judge_saved(event)
     elif kind == "resumed":
         yield _judge_resumed(event)
+
+
+def _judge_failed(event: Mapping[str, Any]) -> CheckRow:
+    """Judge a run that ended with an error while it trained; what only a GPU can do says nothing of the run."""
+    place = event["places"][-1] if event["places"] else "its trainer"
+    why = f"it ends {event['when']}, at {place}: {event['text']}"
+    if _WANTS_GPU.search(event["text"]):
+        return CheckRow("training", event["when"], "needed", UNCHECKED, f"it takes a GPU, which isn't here: {why}")
+    return CheckRow("training", event["when"], "to its end", FINDING, why)
 
 
 def _judge_prompts(event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Iterator[CheckRow]:

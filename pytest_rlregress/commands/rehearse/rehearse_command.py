@@ -130,7 +130,7 @@ def _report(options: argparse.Namespace, folder: Path, ran: CommandEnd) -> int:
         lines.append(f"the command said nothing for {options.patience:.0f} seconds and was ended")
     elif failed:
         lines.append(f"an error of the rehearsal itself: {failed['text']}")
-    elif ran.code and any(row.check in ("training", "configuration") for row in judged.findings):
+    elif ran.code and any(row.check in ("training", "configuration") for row in judged.rows):
         pass  # it is said there
     elif ran.code and not trained:
         last = _last_lines(folder / LOG)

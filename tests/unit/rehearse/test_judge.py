@@ -122,6 +122,21 @@ def test_a_template_of_ours_says_nothing_of_the_users():
     assert find_row(judged, "answer's turn").why == unread["why"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: 0 active drivers ([]). There should only be one.",
+        "RuntimeError: Found no NVIDIA driver on your system.",
+        "AssertionError: Torch not compiled with CUDA enabled",
+    ],
+)
+def test_what_takes_a_gpu_says_nothing_of_the_run(text):
+    ended = {"kind": "failed", "ours": False, "when": "in step 1", "places": ["driver.py:20"], "text": text}
+    judged = judge([*make_events(*SOUND), ended])
+    assert judged.result is Result.PARTIAL
+    assert find_row(judged, "training").why.startswith("it takes a GPU, which isn't here: it ends in step 1")
+
+
 def test_an_error_of_the_rehearsal_is_told():
     judged = judge([*make_events(*SOUND), {"kind": "observer", "where": "x", "trace": "Traceback\nKeyError: 'x'"}])
     assert "KeyError" in show.as_text("trl grpo", judged, [])
