@@ -19,10 +19,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pytest_rlregress.util.surroundings import working_folder
-from pytest_rlregress.util.text import CREDENTIALS, code_block, code_span, plural, strip_escapes, wrapped
+from pytest_rlregress.util.text import CREDENTIALS, code_block, code_span, columns, plural, strip_escapes, wrapped
 
 #: Lines that need not be folded.
 MANY = 12
+_GAP = "  "
+_INDENT = 2  # of a section's body, and of what stands below a row
+_ROOM = 30  # columns that a table's last one needs
 _FIRST, _LAST, _LONG = 8, 18, 200  # lines of a text, and characters of a line: an issue may have 65536 in all
 
 
@@ -50,7 +53,7 @@ class Document:
 def to_text(document: Document) -> str:
     """Lay out an answer to be read in a terminal; no end of line at its end."""
     parts = [list_lines(document.headline)]
-    parts += [f"{one_line(one.title)}\n{textwrap.indent(one.body, '  ')}" for one in document.sections]
+    parts += [f"{one_line(one.title)}\n{textwrap.indent(one.body, ' ' * _INDENT)}" for one in document.sections]
     return "\n\n".join(parts)
 
 
@@ -81,10 +84,20 @@ def _redact_all(value: Any) -> Any:
 
 
 def tabulate(rows: Sequence[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
-    """Lay out rows in columns, each cell on one line."""
+    """Lay out rows in columns; the last is folded, and stands below the others where they leave it no room."""
     lines = [tuple(map(one_line, row)) for row in ([head, *rows] if head else rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+    begin = sum(widths) + len(_GAP) * len(widths)
+    room = columns.get() - _INDENT - begin
+    found = []
+    for *cells, last in lines:
+        start = "".join(cell.ljust(width) + _GAP for cell, width in zip(cells, widths, strict=True))
+        if room < _ROOM:
+            found += [start, *wrapped(last, " " * _INDENT, " " * _INDENT, columns.get() - _INDENT)]
+        else:
+            first, *more = wrapped(last, width=room) or [""]
+            found += [start + first, *(" " * begin + line for line in more)]
+    return "\n".join(line.rstrip() for line in found)
 
 
 def list_lines(lines: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
 from pytest_rlregress.trials.document import to_json, to_markdown, to_text
 from pytest_rlregress.trials.search import State
 from pytest_rlregress.trials.trial import RunContext, TrialSummary
+from pytest_rlregress.util.text import columns
 
 
 def change(name, effect, verdict="regressed", reason="", side="guards"):
@@ -163,3 +164,16 @@ def test_what_moved_stands_above_what_the_tests_say():
     text = to_text(tell(replace(UNSAFE, moved=("verl 0.7.0 → 0.9.1: 1 default that you inherit moved.", "a: 1 → 2"))))
     assert text.index("What moved for your runs") < text.index("a: 1 → 2") < text.index("What the tests say")
     assert "What moved" not in to_text(tell(UNSAFE))
+
+
+@pytest.mark.parametrize("width", [70, 80, 120])
+def test_tables_follow_the_terminal(width):
+    name, reason = "max-tokens-overflow", " ".join(["the engine refuses what it took before"] * 5)
+    answer = replace(UNSAFE, changes=tuple(replace(one, name=name, reason=reason) for one in UNSAFE.changes))
+    token = columns.set(width)
+    try:
+        lines = to_text(tell(answer)).splitlines()
+    finally:
+        columns.reset(token)
+    assert max(map(len, lines)) <= width, max(lines, key=len)
+    assert " ".join(" ".join(lines).split()).count(reason.partition(" refuses")[0]) >= 5
