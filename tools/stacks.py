@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,11 +25,11 @@ import normal_numbers
 import pages
 import stack_locks
 from building import CHECKOUT, Unbuildable, make_environment, uv
-from short_records import count_judged, read_record, shorten, write_record
+from short_records import JUDGED, count_judged, read_record, shorten, write_record
 
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.records import reader
-from pytest_rlregress.records.record_types import RecordedTest
+from pytest_rlregress.records.record_types import RecordedTest, Results
 
 ENVIRONMENTS = CHECKOUT / ".stacks"
 LIMIT_SECONDS = 7200
@@ -40,7 +40,8 @@ _DRAWS = 5
 def main(arguments: Sequence[str]) -> int:
     """``run`` or ``lock`` the stacks named, or all; 1 where one could not be built or did not run to its end.
 
-    A failure's id among the names runs the tests of that failure alone, and keeps all else that the record has.
+    A failure's id among the names runs the tests of that failure alone, and keeps all else that the record has; the
+    tests that gave a verdict are counted again, where this machine has the whole run.
     ``draw SEED`` runs a stack that nobody chose, and keeps its lock and record below .stacks/drawn.
     """
     known = {request.name: request for request in stack_locks.REQUESTS}
@@ -110,7 +111,9 @@ def run_and_keep(lock_file: Path, failures: Sequence[str] = ()) -> bool:
     if failures:
         sides = {key: result for key, result in record.items() if _is_of(key, failures)}
         others = {key: result for key, result in read_record(path).items() if not _is_of(key, failures)}
-        record = dict(sorted({**others, **sides}.items()))
+        all_tests = replace_rerun(_read_runs(lock_file.stem))
+        counted = {JUDGED: count_judged(all_tests)} if all_tests else {}
+        record = dict(sorted({**others, **sides, **counted}.items()))
     elif lock_file.parent == stack_locks.LOCKS:  # not of a drawn stack
         normal_numbers.keep(tests, lock_file.stem)
     write_record(path, record)
@@ -124,6 +127,30 @@ def _is_of(key: str, failures: Sequence[str]) -> bool:
     """Return whether a record's key is a side of one of these failures, or a test in the folder of one."""
     folders = key.partition("::")[0].split("/")
     return key.partition(" ")[0] in failures or any(failure.replace("-", "_") in folders for failure in failures)
+
+
+def _read_runs(name: str) -> Iterator[Results]:
+    """Read the runs of a stack on this machine that came to their end, the first one first."""
+    for path in sorted((ENVIRONMENTS / "records" / name).glob("*.json")):
+        results = reader.read(path).results
+        if results.extra.state == "complete":
+            yield results
+
+
+def replace_rerun(runs: Iterable[Results]) -> list[RecordedTest]:
+    """Return the tests of the last whole run, those of failures that ran alone since as they came out then.
+
+    None without a whole run.
+    """
+    found: list[RecordedTest] = []
+    for results in runs:
+        if not results.extra.run.narrowing:
+            found = results.tests
+            continue
+        again = {test.extra.failure for test in results.tests} - {""}
+        rerun = [test for test in results.tests if test.extra.failure]
+        found = [test for test in found if test.extra.failure not in again] + (rerun if found else [])
+    return found
 
 
 def summarize(tests: Sequence[RecordedTest]) -> str:

@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from histories import Event, make
@@ -19,6 +20,7 @@ from patience import PATIENCE
 from pytest_rlregress.failures import catalogue, tried
 from pytest_rlregress.failures.verdicts import Verdict
 from pytest_rlregress.records import reader
+from pytest_rlregress.records.record_types import HarnessProperties, PytestCall, RecordedTest
 from pytest_rlregress.stack import locks
 
 LOCKS = sorted((CHECKOUT / "requirements" / "stacks").glob("*.txt"))
@@ -217,6 +219,26 @@ def test_worst_verdict_counts_and_its_note_names_no_machine(script, tmp_path):
     path.write_text(json.dumps(cut))
     with pytest.raises(ValueError, match="interrupted"):
         module.read_complete(path)
+
+
+def test_a_failure_that_ran_alone_takes_the_place_of_its_tests(script):
+    def run(selection, *tests):
+        made = [
+            RecordedTest(
+                f"{failure}::{word}", "passed", "passed", 1, "", extra=HarnessProperties(failure=failure, verdict=word)
+            )
+            for failure, word in tests
+        ]
+        return SimpleNamespace(tests=made, extra=SimpleNamespace(run=PytestCall(selection=selection)))
+
+    runs = [
+        run(["--rl-failure=nan"], ("nan", "changed")),  # before the first whole run
+        run(["--rl-long"], ("nan", "held"), ("oom", "unavailable"), ("oom", "held"), ("", "failed")),
+        run(["--rl-long", "--rl-failure=oom"], ("oom", "reproduced"), ("", "passed")),
+    ]
+    found = script("stacks").replace_rerun(runs)
+    assert [test.name for test in found] == ["nan::held", "::failed", "oom::reproduced"]
+    assert script("stacks").replace_rerun(runs[:1]) == []
 
 
 @pytest.mark.parametrize("arguments", [["run", "newst"], ["build", "newest"], []])
