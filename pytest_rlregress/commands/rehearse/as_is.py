@@ -21,7 +21,7 @@ class StopAfter(TrainerCallback):  # type: ignore[misc]
         self.steps, self.done = steps, 0
 
     def on_train_begin(self, *arguments: Any, **_: Any) -> None:
-        """Count anew."""
+        """Count from 0 again."""
         self.done = 0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -105,16 +105,13 @@ class AsIsRecorder(TrainerCallback):  # type: ignore[misc]
 
     @counted
     def begin_rollout(self, arguments: Any, named: Any) -> None:
-        """Note which rows are sampled from, and what their prompts are as ids."""
+        """Note which rows are sampled from."""
         if not self.trainer.model.training:  # evaluation
             return
         rows = arguments[0] if arguments else named["inputs"]
         self.rollout = {"group_rows": tuple(map(parts.digest_row, rows)), "rows": len(rows)}
         if not as_is_unseen.find_why_no_prompts(self.trainer, rows):
-            options = getattr(self.trainer, "chat_template_kwargs", None) or {}
-            prompts = {repr(row["prompt"]): row["prompt"] for row in rows}
-            ids = {text: encode_prompt(self.tokenizer, prompt, options) for text, prompt in prompts.items()}
-            self.rollout["expected_prompts"] = tuple(ids[repr(row["prompt"])] for row in rows)
+            self.rollout["texts_of_prompts"] = [row["prompt"] for row in rows]
 
     @counted
     def note_rewards(self, found: torch.Tensor, signature: inspect.Signature, arguments: Any, named: Any) -> None:
@@ -142,12 +139,17 @@ class AsIsRecorder(TrainerCallback):  # type: ignore[misc]
 
     @counted
     def end_rollout(self, batch: Any, arguments: Any, named: Any) -> None:
-        """Note how many tokens of each completion are trained on."""
+        """Note how many tokens of each completion are trained on, and the ids of the prompts' texts."""
         if not self.trainer.model.training:
             return
         mask = (batch["completion_mask"] * batch.get("tool_mask", 1)).sum(1)
         self.rollout |= {"lengths": tuple(mask.tolist()), "number": self.trainer.state.global_step + 1}
         self.rollout |= {"trained_tokens": [], "prompts": [], "advantages": []}
+        prompts = {repr(prompt): prompt for prompt in self.rollout.get("texts_of_prompts", ())}
+        options = getattr(self.trainer, "chat_template_kwargs", None) or {}
+        ids = {text: encode_prompt(self.tokenizer, prompt, options) for text, prompt in prompts.items()}
+        if ids:
+            self.rollout["expected_prompts"] = tuple(ids[repr(one)] for one in self.rollout.pop("texts_of_prompts"))
 
     @counted
     def note_logprobs(self, found: Any, arguments: Any, named: Any) -> None:
@@ -217,8 +219,8 @@ class AsIsRecorder(TrainerCallback):  # type: ignore[misc]
         """Write the record of the step that ended; the gradient's norm is among what the trainer logs of it."""
         if "seconds" not in self.step:
             return
-        norm = inspect.signature(type(self.trainer)._maybe_log_save_evaluate).bind(None, *arguments, **named)
-        norm = norm.arguments.get("grad_norm")
+        signature = inspect.signature(type(self.trainer)._maybe_log_save_evaluate)
+        norm = signature.bind(None, *arguments, **named).arguments.get("grad_norm")
         if norm is not None and not hasattr(norm, "full_tensor"):  # to read that one all processes are needed
             self.step["grad_norm"] = float(norm)
         self.write_record()
@@ -232,7 +234,7 @@ class AsIsRecorder(TrainerCallback):  # type: ignore[misc]
         of_step = ("grad_norm", "learning_rate", "seconds", "gap", "floor", "ratio_difference", "same")
         fields = {name: rollout.get(name) for name in (*sampled, *trained)}
         fields |= {name: step[name] for name in (*of_step, "loss", "reference_difference") if name in step}
-        values = {name: tuple(one) if isinstance(one, list) else one for name, one in fields.items()}
+        values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in fields.items()}
         moved, looked_at = step["moved"], step["looked_at"]
         record = RehearsalRecord(
             number=trainer.state.global_step,

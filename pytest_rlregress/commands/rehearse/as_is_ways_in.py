@@ -19,7 +19,7 @@ def enter_any_trainer(module: Any) -> None:
     @functools.wraps(train)
     def train_and_say(self: Any, *arguments: Any, **named: Any) -> Any:
         if not getattr(self, "is_rehearsed", False):
-            with suppress(OSError):
+            with suppress(Exception):
                 events.note_unrehearsed(type(self).__name__, "only TRL's GRPOTrainer is; it trains to its own end")
         return train(self, *arguments, **named)
 

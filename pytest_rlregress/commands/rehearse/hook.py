@@ -67,7 +67,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
         def execute_and_enter(module):  # type: ignore[no-untyped-def]
             if fullname not in BEFORE:
                 execute(module)
-            enter(fullname, module)
+            enter(fullname, module)  # type: ignore[no-untyped-call]
             if fullname in BEFORE:
                 execute(module)
 
