@@ -22,6 +22,11 @@ WEIGHTS, NUMBERS = 64, 64
 FLOOR, FLOOR_OF_16_BITS = 1e-5, 0.01
 
 
+def bind(trainer: Any, name: str, arguments: Any, named: Any) -> dict[str, Any]:
+    """Return the arguments of a call of the trainer's method by their names in its class."""
+    return inspect.signature(getattr(type(trainer), name)).bind(trainer, *arguments, **named).arguments
+
+
 def digest_row(row: Mapping[str, Any]) -> str:
     """Return a digest of a row of the data; an image stands for its kind."""
     text = json.dumps(row, default=lambda one: type(one).__name__, sort_keys=True)

@@ -59,7 +59,8 @@ def find(trainer: Any, rollout: Mapping[str, Any], step: Mapping[str, Any], is_b
     if is_broken:
         known = {"number", "longest", "ending_ids", "epsilon", "group_size", "unmoved", *rollout, *step}
         known -= set() if step.get("completes") else {"trained_tokens"}
-        missing = (name for name, (fields, _) in RehearsalRecord.properties.items() if not known.issuperset(fields))
+        needed = {name: fields or ("rewards",) for name, (fields, _) in RehearsalRecord.properties.items()}
+        missing = (name for name, fields in needed.items() if not known.issuperset(fields))
         unseen |= {name: BROKEN for name in missing if name not in ALWAYS}
     return unseen
 

@@ -7,7 +7,6 @@ measured against the step's.
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -92,7 +91,7 @@ class AsIsRecorder(TrainerCallback):  # type: ignore[misc]
                 found = calculate(*arguments, **named)
             finally:
                 trainer.reward_funcs = functions
-            self.note_rewards(found, inspect.signature(calculate), arguments, named)
+            self.note_rewards(found, arguments, named)
             return found
 
         trainer._calculate_rewards = observed
@@ -114,12 +113,12 @@ class AsIsRecorder(TrainerCallback):  # type: ignore[misc]
             self.rollout["texts_of_prompts"] = [row["prompt"] for row in rows]
 
     @counted
-    def note_rewards(self, found: torch.Tensor, signature: inspect.Signature, arguments: Any, named: Any) -> None:
+    def note_rewards(self, found: torch.Tensor, arguments: Any, named: Any) -> None:
         """Note what was sampled, what the functions gave, and the rewards that the trainer goes on with."""
         if not self.trainer.model.training:
             return
         trainer, rollout = self.trainer, self.rollout
-        ids = signature.bind(*arguments, **named).arguments["completion_ids_list"]
+        ids = parts.bind(trainer, "_calculate_rewards", arguments, named)["completion_ids_list"]
         rollout["completions"] = tuple(tuple(map(int, one)) for one in ids)
         used = found.detach().float().cpu()  # of all processes
         start = trainer.accelerator.process_index * len(ids)
@@ -219,8 +218,7 @@ class AsIsRecorder(TrainerCallback):  # type: ignore[misc]
         """Write the record of the step that ended; the gradient's norm is among what the trainer logs of it."""
         if "seconds" not in self.step:
             return
-        signature = inspect.signature(type(self.trainer)._maybe_log_save_evaluate)
-        norm = signature.bind(None, *arguments, **named).arguments.get("grad_norm")
+        norm = parts.bind(self.trainer, "_maybe_log_save_evaluate", arguments, named).get("grad_norm")
         if norm is not None and not hasattr(norm, "full_tensor"):  # to read that one all processes are needed
             self.step["grad_norm"] = float(norm)
         self.write_record()

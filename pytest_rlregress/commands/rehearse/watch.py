@@ -275,7 +275,7 @@ class RehearsalRecorder(TrlRecorder):
         return tuple(self.tokenizer.decode([one]) for one in ids)
 
     def _is_seen(self, name: str) -> bool:
-        fields = RehearsalRecord.properties[name][0]
+        fields = RehearsalRecord.properties[name][0] or ("rewards",)
         others = {"number", "longest", "ending_ids", "epsilon", "grad_norm", "group_size"}
         return all(one in self.rollout or one in self.step or one in others for one in fields)
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pytest_rlregress.commands.rehearse.judge import judge
 from pytest_rlregress.fixtures import arithmetic
 from pytest_rlregress.fixtures.tiny_qwen import build
 
@@ -98,6 +99,9 @@ def test_an_error_of_the_observer_is_told_and_ends_nothing(train, monkeypatch, n
     assert told
     assert all(one["trace"].endswith("\n") for one in told)
     assert any("on purpose" in one["trace"] for one in told)
+    judged = judge(found)
+    assert judged.findings == ()
+    assert judged.broken
 
 
 def test_all_that_looks_at_a_run_is_guarded():
