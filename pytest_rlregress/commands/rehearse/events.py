@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ STEPS_VARIABLE = "RLREGRESS_REHEARSAL_STEPS"
 WORLD_VARIABLE = "RLREGRESS_REHEARSAL_WORLD"
 #: Set in the process that rehearses a command of verl's, which imports verl without starting another.
 VERL_VARIABLE = "RLREGRESS_REHEARSAL_OF_VERL"
+#: Set where nothing is made small: the user's real run.
+AS_IS_VARIABLE = "RLREGRESS_REHEARSAL_AS_IS"
 FILE = "events.jsonl"
 
 
@@ -45,6 +48,20 @@ def note_change(key: str, old: Any, new: Any, why: str) -> None:
 def note_unrehearsed(what: str, why: str) -> None:
     """Write that something of the user's run isn't part of the rehearsal."""
     write("unrehearsed", what=what, why=why)
+
+
+def note_failure(step: int, error: Exception) -> None:
+    """Write that training ended with an error, and whether it is one of this package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = str(Path(__file__).parents[2])
+    write(
+        "failed",
+        when=f"in step {step}",
+        text=f"{type(error).__name__}: {error}",
+        places=[f"{one.filename}:{one.lineno}" for one in frames if not one.filename.startswith(own)],
+        ours=frames[-1].filename.startswith(f"{own}{os.sep}"),
+        trace="".join(traceback.format_exception(error)),
+    )
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

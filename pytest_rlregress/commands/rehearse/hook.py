@@ -9,12 +9,14 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
 import sys
+import traceback
 
 PACKAGE = "pytest_rlregress"
 #: The modules whose import is waited for, and the function of ``ways_in`` that gets each.
-WATCHED = {
+REHEARSED = {
     "accelerate.commands.launch": "enter_accelerate",
     "torch.distributed.run": "enter_torchrun",
     "transformers.trainer": "enter_any_trainer",
@@ -25,6 +27,14 @@ WATCHED = {
     "trl.trainer.grpo_config": "enter_config",
     "trl.trainer.grpo_trainer": "enter_trainer",
 }
+#: The same of a real run, in which nothing is changed; of ``as_is_ways_in``.
+AS_IS = {
+    "transformers.trainer": "enter_any_trainer",
+    "trl.trainer.grpo_trainer": "enter_trainer",
+    "verl": "enter_verl",
+}
+IS_REAL = "RLREGRESS_REHEARSAL_AS_IS" in os.environ
+WATCHED = AS_IS if IS_REAL else REHEARSED
 #: Of these the function is called before the module is executed.
 BEFORE = {"verl"}
 
@@ -57,13 +67,28 @@ class AfterImport(importlib.abc.MetaPathFinder):
         def execute_and_enter(module):  # type: ignore[no-untyped-def]
             if fullname not in BEFORE:
                 execute(module)
-            ways_in = importlib.import_module(f"{PACKAGE}.commands.rehearse.ways_in")
-            getattr(ways_in, WATCHED[fullname])(module)
+            enter(fullname, module)  # type: ignore[no-untyped-call]
             if fullname in BEFORE:
                 execute(module)
 
         spec.loader.exec_module = execute_and_enter  # type: ignore[method-assign]
         return spec
+
+
+def enter(name, module):  # type: ignore[no-untyped-def]
+    """Call the function that gets this module; in a real run an error of ours is written down, and nothing else."""
+    try:
+        ways_in = importlib.import_module(f"{PACKAGE}.commands.rehearse.{'as_is_' if IS_REAL else ''}ways_in")
+        getattr(ways_in, WATCHED[name])(module)
+    except Exception:
+        if not IS_REAL:
+            raise
+        event = {"kind": "observer", "where": f"import of {name}", "trace": traceback.format_exc()}
+        try:
+            with open(os.path.join(os.environ["RLREGRESS_REHEARSAL"], "events.jsonl"), "a", encoding="utf-8") as file:
+                file.write(json.dumps(event) + "\n")
+        except OSError:
+            pass
 
 
 def run_the_other() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_rlregress.commands.rehearse import judge_reward, measures
+from pytest_rlregress.commands.rehearse import as_is_unseen, judge_reward, measures
 from pytest_rlregress.commands.rehearse.record import RehearsalRecord, from_plain
 from pytest_rlregress.commands.rehearse.rows import FINDING, OK, STUBBED, UNCHECKED, CheckRow
 from pytest_rlregress.fixtures.step_record import find_complaints
@@ -19,6 +19,8 @@ TOLERANCE = 1e-5
 CORE = ("trained tokens", "advantages", "gradient", "update")
 #: These as well where vLLM generates.
 CORE_OF_ENGINE = ("sync", "agreement")
+#: And this in a real run, where the engine's weights aren't read.
+CORE_OF_REAL_ENGINE = ("agreement",)
 UPDATES = 2
 #: How torch and Triton say that there is no GPU: TRL 1.15 calls a Triton kernel on a CPU too.
 _WANTS_GPU = re.compile(r"\b0 active drivers|no NVIDIA driver|No CUDA GPUs are available|not compiled with CUDA")
@@ -34,6 +36,8 @@ class Judged:
         unrehearsed: What the user's run has and the rehearsal doesn't, with the reason.
         changes: Events of values that were changed.
         broken: Errors of the rehearsal itself.
+        as_is: Whether it is a real run, in which nothing was made small.
+        cost: The share of a real run's steps that watching took.
     """
 
     rows: tuple[CheckRow, ...]
@@ -41,6 +45,8 @@ class Judged:
     unrehearsed: tuple[tuple[str, str], ...]
     changes: tuple[Mapping[str, Any], ...]
     broken: tuple[str, ...]
+    as_is: bool = False
+    cost: float | None = None
 
     @property
     def findings(self) -> tuple[CheckRow, ...]:
@@ -66,13 +72,19 @@ class Judged:
 def judge(events: Sequence[Mapping[str, Any]]) -> Judged:
     """Judge the events of a rehearsal."""
     records = tuple(from_plain(one["record"]) for one in events if one["kind"] == "step")
-    uses_engine = any(record.engine_prompts is not None for record in records)
+    real = next((one for one in events if one["kind"] == "as_is"), None)
+    needed = find_needed(records, real)
     of_run = [row for event in events for row in _judge_event(event, events)]
-    of_steps = [_judge_property(name, records, uses_engine) for name in RehearsalRecord.properties] if records else []
+    of_steps = [_judge_property(name, records, needed) for name in RehearsalRecord.properties] if records else []
     updates = [record for record in records if (record.grad_norm or 0) > 0 and record.learning_rate]
     steps = CheckRow("updates", str(len(updates)), f"≥ {UPDATES}", OK)
     if len(updates) < UPDATES:
-        steps = CheckRow("updates", str(len(updates)), "needed", UNCHECKED, f"{len(records)} steps were recorded")
+        why = f"{len(records)} steps were recorded"
+        if real and len(records) >= UPDATES:
+            why += ", of which the others have no gradient or a learning rate of 0; more --steps may have both"
+        steps = CheckRow("updates", str(len(updates)), "needed", UNCHECKED, why)
+    if real:
+        of_run += [CheckRow(name, "", "", UNCHECKED, why) for name, why in as_is_unseen.OF_RUN.items()]
     unrehearsed = {event["what"]: event["why"] for event in events if event["kind"] == "unrehearsed"}
     changes = {event["key"]: event for event in events if event["kind"] == "change"}
     broken = [event["trace"].strip().rpartition("\n")[2] for event in events if event["kind"] == "observer"]
@@ -82,10 +94,27 @@ def judge(events: Sequence[Mapping[str, Any]]) -> Judged:
         tuple(unrehearsed.items()),
         tuple(changes.values()),
         tuple(dict.fromkeys(broken)),
+        real is not None,
+        _find_cost(events),
     )
 
 
-def _judge_property(name: str, records: Sequence[RehearsalRecord], uses_engine: bool) -> CheckRow:
+def find_needed(records: Sequence[RehearsalRecord], real: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the checks without which nothing is known; ``real`` is the event of a real run."""
+    if real:
+        return (*CORE, *(CORE_OF_REAL_ENGINE if real["uses_engine"] else ()))
+    uses_engine = any(record.engine_prompts is not None for record in records)
+    return (*CORE, *(CORE_OF_ENGINE if uses_engine else ()))
+
+
+def _find_cost(events: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the recorder's seconds as a share of the steps' without them."""
+    costs = [one for one in events if one["kind"] == "cost"]
+    seconds = sum(one["seconds"] for one in costs)
+    return sum(one["watching"] for one in costs) / seconds if seconds else None
+
+
+def _judge_property(name: str, records: Sequence[RehearsalRecord], needed: Sequence[str]) -> CheckRow:
     """Judge one property of every step."""
     value, limit = measures.describe(name, records)
     for record in records:
@@ -94,8 +123,7 @@ def _judge_property(name: str, records: Sequence[RehearsalRecord], uses_engine: 
                 return CheckRow(name, value, limit, FINDING, f"step {record.number}: {complaint}")
     seen = [record for record in records if name not in record.not_seen]
     if not seen:
-        needed = name in CORE or (uses_engine and name in CORE_OF_ENGINE)
-        return CheckRow(name, "", "needed" if needed else "", UNCHECKED, records[-1].not_seen[name])
+        return CheckRow(name, "", "needed" if name in needed else "", UNCHECKED, records[-1].not_seen[name])
     stubbed = [record.number for record in records if record.stubbed]
     if name == "spread of rewards" and stubbed:
         steps = ", ".join(map(str, stubbed))

@@ -127,7 +127,7 @@ def cache_is_of_the_new_weights(record: Any, tolerance: float, compared: str) ->
 
 def ratio_is_one(record: Any, tolerance: float, compared: str) -> Iterator[str]:
     """Complain of a ratio that isn't 1 before the first update on a rollout."""
-    if not record.ratio_difference <= SAME:
+    if not record.ratio_difference <= record.same:
         yield (
             f"before the update the ratio isn't 1: log-probabilities of the loss and of the rollout differ by up to "
             f"{record.ratio_difference:.2g} nats"
@@ -136,7 +136,7 @@ def ratio_is_one(record: Any, tolerance: float, compared: str) -> Iterator[str]:
 
 def reference_is_the_start(record: Any, tolerance: float, compared: str) -> Iterator[str]:
     """Complain of a reference model that isn't the policy before the first update."""
-    if not record.reference_difference <= SAME:
+    if not record.reference_difference <= record.same:
         yield (
             f"the KL divergence isn't 0 before the first update: the reference model's log-probabilities differ by up "
             f"to {record.reference_difference:.2g} nats"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from pytest_rlregress.commands.rehearse.properties import PROPERTIES
+from pytest_rlregress.commands.rehearse.properties import PROPERTIES, SAME
 from pytest_rlregress.fixtures.step_properties import Property
 from pytest_rlregress.fixtures.step_record import Ids, StepRecord
 
@@ -29,8 +29,10 @@ class RehearsalRecord(StepRecord):
             ``cause`` what explains it.
         cached_gap: The same behind a long prompt that the engine was asked for after the sync before.
         logprobs: Of each completion's tokens, the engine's and the trainer's.
-        ratio_difference: Largest |new - old log-probability| before the update on these completions.
+        ratio_difference: Largest |new - old log-probability| before the update on these completions; the mean in a real
+            run that computes in 16 bits.
         reference_difference: The same of the reference model in the first step.
+        same: How large both may be, in nats.
         second_pass: Largest |difference| of two passes of the same batch.
         dropouts: What drops something in the model while it is trained, with the share.
         split_difference: Of the gradient of a micro batch and that of its two halves, relative to the gradient.
@@ -58,6 +60,7 @@ class RehearsalRecord(StepRecord):
     logprobs: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] | None = None
     ratio_difference: float | None = None
     reference_difference: float | None = None
+    same: float = SAME
     second_pass: float | None = None
     dropouts: tuple[str, ...] = ()
     split_difference: float | None = None
@@ -71,7 +74,8 @@ class RehearsalRecord(StepRecord):
 
 def to_plain(record: RehearsalRecord) -> dict[str, Any]:
     """Return a record as values that JSON has."""
-    return {**asdict(record), "ending_ids": sorted(record.ending_ids or ())}
+    values = {one.name: getattr(record, one.name) for one in fields(record)}
+    return {**values, "ending_ids": sorted(record.ending_ids or ())}
 
 
 def from_plain(values: Mapping[str, Any]) -> RehearsalRecord:

@@ -32,6 +32,10 @@ A command is "trl grpo …", "accelerate launch train.py …", "torchrun train.p
 GRPOTrainer, "python -m verl.trainer.main_ppo …", or "bash run.sh" with one of them; of a script, what would change
 something (pip, rm, git, sbatch, …) isn't run and listed.
 
+--as-is runs TRL's command as it is, on your cards: nothing is made small, redirected or left out. A recorder looks at
+what passes by, and the trainer stops by its own means after --steps updates. What the script does then, it does: saving
+and pushing too.
+
 exit code:
   0  nothing is found in what was rehearsed
   1  something is found
@@ -43,6 +47,7 @@ examples:
   rlregress rehearse -- trl grpo --config grpo.yaml
   rlregress rehearse -- python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=…
   rlregress rehearse --steps 4 --keep out/ -- accelerate launch train.py --beta 0.04
+  rlregress rehearse --as-is --steps 2 -- bash run.sh
 """
 
 
@@ -55,18 +60,19 @@ def declare(commands: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument("--steps", type=_count_steps, default=STEPS, metavar="N", help=f"updates, default {STEPS}")
+    parser.add_argument("--as-is", action="store_true", help="the real run on its cards, watched; TRL's only")
     parser.add_argument(
         "--keep",
         type=arguments.path,
         metavar="FOLDER",
-        help="keep the log, the record and the checkpoint in a new folder",
+        help="keep the log, the record and the checkpoint in a new folder; with --as-is the record",
     )
     parser.add_argument(
         "--patience",
         type=arguments.seconds,
         default=PATIENCE,
         metavar="SECONDS",
-        help=f"end a command that says nothing for so long, default {PATIENCE:.0f}",
+        help=f"end a command that says nothing for so long, default {PATIENCE:.0f}; not with --as-is",
     )
     parser.add_argument("--json", action="store_true", help="as a JSON object")
     parser.set_defaults(run=run)
@@ -82,7 +88,8 @@ def _count_steps(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Rehearse the command and print what was found; returns the exit code."""
-    from pytest_rlregress.commands.rehearse import process
+    from pytest_rlregress.commands.rehearse import as_is_process, process
+    from pytest_rlregress.commands.rehearse.as_is_ways_in import NOT_VERL, is_verl
 
     command = options.behind
     if not command:
@@ -90,6 +97,8 @@ def run(options: argparse.Namespace) -> int:
     missing = process.find_missing(command)
     if missing:
         return _refuse(missing)
+    if options.as_is and any(is_verl(command[at : at + 2]) for at in range(len(command))):
+        return _refuse(NOT_VERL)
     if options.keep and options.keep.exists() and (not options.keep.is_dir() or any(options.keep.iterdir())):
         return _refuse(f"--keep {options.keep}: it isn't an empty folder; name a new one")
     short = None if len(tempfile.gettempdir()) < LONGEST else "/tmp"
@@ -102,6 +111,9 @@ def run(options: argparse.Namespace) -> int:
         def say(line: str) -> None:
             print(f"rlregress rehearse: {line}", file=sys.stderr)
 
+        if options.as_is:
+            ran = as_is_process.run(command, folder, options.steps, say, is_quiet=options.json)
+            return _report(options, folder, ran)
         ran = process.run(command, folder, options.steps, options.patience, say, Path(made, "t"))
         return _report(options, folder, ran)
 
@@ -149,13 +161,17 @@ def _report(options: argparse.Namespace, folder: Path, ran: CommandEnd) -> int:
         print(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         wrapped_lines = [part for line in lines for part in wrapped(line, "", "  ")]
-        took = f"{format_duration(ran.seconds)}, at most {ran.memory / GIB:.1f} GiB of memory"
+        took = format_duration(ran.seconds)
+        if ran.memory:
+            took += f", at most {ran.memory / GIB:.1f} GiB of memory"
         print(show.as_text(title, judged, [*wrapped_lines, took]))
     return code
 
 
 def _last_lines(log: Path) -> str:
-    """Return the last line of a log that says something."""
+    """Return the last line of a log that says something; a real run has no log."""
+    if not log.exists():
+        return "its own output says why"
     lines = [strip_escapes(line).strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     said = [line for line in lines if line and not line.startswith(("warnings.warn", "^"))]
     return said[-1] if said else "it said nothing"

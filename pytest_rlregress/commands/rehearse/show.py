@@ -19,7 +19,7 @@ MANY = 5
 
 def as_text(title: str, judged: Judged, ended: Sequence[str]) -> str:
     """Write all that a rehearsal came to; ``ended`` are lines on how the command ended."""
-    lines = ["made small:"]
+    lines = ["as it is: nothing was made small"] if judged.as_is else ["made small:"]
     for why, changes in _group_by_reason(judged.changes).items():
         told = [f"{change['key']}: {change['old']} → {change['new']}" for change in changes]
         if len(told) > MANY:
@@ -35,10 +35,16 @@ def as_text(title: str, judged: Judged, ended: Sequence[str]) -> str:
         if row.status not in (FINDING, "ok"):
             lines += wrapped(f"{row.status}: {row.check}: {row.why}", "", "  ")
     for what, why in judged.unrehearsed:
-        lines += wrapped(f"not rehearsed: {what}: {why}", "", "  ")
+        lines += wrapped(f"not {_name_act(judged)}: {what}: {why}", "", "  ")
     for error in judged.broken:
         lines += wrapped(f"error of the rehearsal itself, the checks beside it hold: {error}", "", "  ")
+    if judged.cost is not None:
+        lines.append(f"watching cost {judged.cost:.2%} of a step".replace("%", " %"))
     return "\n".join([*lines, *ended, *wrapped(conclude(title, judged), "", "  ")])
+
+
+def _name_act(judged: Judged) -> str:
+    return "watched" if judged.as_is else "rehearsed"
 
 
 def _group_by_reason(changes: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -82,11 +88,11 @@ def conclude(title: str, judged: Judged) -> str:
         first = judged.findings[0]
         return f"{title}: {plural(len(judged.findings), 'finding')}; the first: {first.check}: {first.why}"
     if result is Result.UNCHECKED or not judged.records:
-        return f"{title}: nothing was rehearsed"
+        return f"{title}: nothing was {_name_act(judged)}"
     if result is Result.PARTIAL:
         missing = ", ".join(judged.coverage.missing)
-        return f"{title}: nothing found in {steps}, but rehearsed in part: {missing} was not checked"
-    return f"{title}: {steps} of your trainer are sound in all that was rehearsed"
+        return f"{title}: nothing found in {steps}, but {_name_act(judged)} in part: {missing} was not checked"
+    return f"{title}: {steps} of your trainer are sound in all that was {_name_act(judged)}"
 
 
 def as_document(title: str, judged: Judged, more: dict[str, Any]) -> dict[str, Any]:
@@ -101,5 +107,6 @@ def as_document(title: str, judged: Judged, more: dict[str, Any]) -> dict[str, A
         "not_rehearsed": [{"what": what, "why": why} for what, why in judged.unrehearsed],
         "changes": [{key: change[key] for key in ("key", "old", "new", "why")} for change in judged.changes],
         "errors": list(judged.broken),
+        "watching_share": judged.cost,
         **more,
     }

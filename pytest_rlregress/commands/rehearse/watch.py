@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from pytest_rlregress.commands.rehearse import events, passes, probe
+from pytest_rlregress.commands.rehearse.guard import BROKEN, guarded
 from pytest_rlregress.commands.rehearse.properties import SAME_BATCH
 from pytest_rlregress.commands.rehearse.record import RehearsalRecord, make_advantages, to_plain
 from pytest_rlregress.commands.rehearse.resume import find_savable
 from pytest_rlregress.commands.rehearse.twin import find_dropouts, make_twin
 from pytest_rlregress.fixtures.step_record import StepRecord
 from pytest_rlregress.fixtures.trl_record import EPSILON, NO_ENGINE, TrlRecorder
-
-R = TypeVar("R")
-BROKEN = "the rehearsal itself failed there"
-
-
-def guarded(method: Callable[..., R]) -> Callable[..., R | None]:
-    """Wrap a method of the recorder: an error of its own is written down, and the user's run goes on."""
-
-    @functools.wraps(method)
-    def guard(self: Any, *arguments: Any, **named: Any) -> R | None:
-        try:
-            return method(self, *arguments, **named)
-        except Exception as error:
-            self.broken.append(f"{method.__name__}: {type(error).__name__}: {error}")
-            events.write("observer", where=method.__name__, trace="".join(traceback.format_exception(error)))
-            return None
-
-    return guard
 
 
 class RehearsalRecorder(TrlRecorder):
@@ -294,7 +275,7 @@ class RehearsalRecorder(TrlRecorder):
         return tuple(self.tokenizer.decode([one]) for one in ids)
 
     def _is_seen(self, name: str) -> bool:
-        fields = RehearsalRecord.properties[name][0]
+        fields = RehearsalRecord.properties[name][0] or ("rewards",)
         others = {"number", "longest", "ending_ids", "epsilon", "grad_norm", "group_size"}
         return all(one in self.rollout or one in self.step or one in others for one in fields)
 

@@ -7,7 +7,6 @@ import functools
 import inspect
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -200,16 +199,7 @@ def enter_trainer(module: Any) -> None:
         try:
             return trainer.train(self, train)
         except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            own = str(Path(__file__).parents[2])
-            events.write(
-                "failed",
-                when=f"in step {self.state.global_step + 1}",
-                text=f"{type(error).__name__}: {error}",
-                places=[f"{one.filename}:{one.lineno}" for one in frames if not one.filename.startswith(own)],
-                ours=frames[-1].filename.startswith(f"{own}{os.sep}"),
-                trace="".join(traceback.format_exception(error)),
-            )
+            events.note_failure(self.state.global_step + 1, error)
             raise
 
     save = cls.save_model

@@ -132,3 +132,65 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, number):
     for name in started:
         with pytest.raises(ProcessLookupError):
             os.kill(int(name.removeprefix("pid")), 0)
+
+
+def test_as_is_says_that_verl_is_not_watched_yet(rehearse):
+    ended = rehearse("--as-is", "--", "python3", "-m", "verl.trainer.main_ppo", "trainer.n_gpus_per_node=8")
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines() == [
+        "rlregress rehearse: --as-is watches TRL's GRPOTrainer only yet, and not verl: rehearse it without --as-is"
+    ]
+
+
+def test_as_is_ends_a_script_of_verls_before_it_begins(rehearse, tmp_path):
+    (tmp_path / "verl/trainer").mkdir(parents=True)
+    (tmp_path / "verl/__init__.py").write_text("")
+    (tmp_path / "verl/trainer/__init__.py").write_text("")
+    (tmp_path / "verl/trainer/main_ppo.py").write_text("open('trained', 'w')\n")
+    (tmp_path / "run.sh").write_text(f"{sys.executable} -m verl.trainer.main_ppo\n")
+    ended = rehearse("--as-is", "--", "bash", str(tmp_path / "run.sh"), PYTHONPATH=str(tmp_path))
+    assert ended.returncode == 2
+    assert "the command was ended: --as-is watches TRL's GRPOTrainer only yet" in ended.stdout
+    assert not (tmp_path / "here/trained").exists()
+
+
+def test_as_is_leaves_a_script_as_it_is(rehearse, tmp_path):
+    (tmp_path / "kept").write_text("")
+    (tmp_path / "run.sh").write_text("echo $TMPDIR $CUDA_VISIBLE_DEVICES $WANDB_MODE; rm ../kept; touch made\n")
+    ended = rehearse("--as-is", "--", "bash", str(tmp_path / "run.sh"), CUDA_VISIBLE_DEVICES="3", WANDB_MODE="online")
+    assert ended.stdout.startswith(f"{tmp_path / 'tmp'} 3 online\n")
+    assert not (tmp_path / "kept").exists()
+    assert (tmp_path / "here/made").exists()
+    assert ended.returncode == 2
+    assert "made no trainer of TRL's or verl's that trained" in ended.stdout
+
+
+def test_as_is_an_error_while_it_gets_in_ends_nothing(rehearse, tmp_path):
+    for name in ("trl", "trl/trainer"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / "trl/trainer/grpo_trainer.py").write_text("")
+    script = "import trl.trainer.grpo_trainer; open('trained', 'w')"
+    ended = rehearse("--as-is", "--json", "--", sys.executable, "-c", script, PYTHONPATH=str(tmp_path))
+    assert (tmp_path / "here/trained").exists()
+    assert ended.returncode == 2
+    [error] = json.loads(ended.stdout)["errors"]
+    assert "'trl.trainer.grpo_trainer' has no attribute 'GRPOTrainer'" in error
+
+
+def test_as_is_a_signal_is_the_commands(tmp_path):
+    script = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); open('up', 'w')\n"
+    script += "while True: time.sleep(0.1)"
+    running = subprocess.Popen(
+        [*RLREGRESS, "--as-is", "--", sys.executable, "-c", script],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / "up").exists():
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.send_signal(signal.SIGTERM)
+    said, _ = running.communicate()
+    assert running.returncode == 2
+    assert "ended with exit code 7" in " ".join(said.split())
