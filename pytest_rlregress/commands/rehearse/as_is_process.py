@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,26 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import pytest_rlregress
-from pytest_rlregress.commands.rehearse import events, hook
-from pytest_rlregress.commands.rehearse.process import CommandEnd
+from pytest_rlregress.commands.rehearse import events
+from pytest_rlregress.commands.rehearse.process import CommandEnd, add_hook
 from pytest_rlregress.util.ends import Ended
 
 
 def make_environment(folder: Path, steps: int, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the user's environment, with the hook first on Python's path and four variables that only it reads."""
-    entry = folder / "entry"
-    entry.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(hook.__file__, entry / "sitecustomize.py")
-    before = environ.get("PYTHONPATH")
-    return {
-        **environ,
-        "PYTHONPATH": f"{entry}{os.pathsep}{before}" if before else str(entry),
-        "RLREGRESS_PACKAGE": str(Path(pytest_rlregress.__file__).parent),
-        events.FOLDER_VARIABLE: str(folder),
-        events.STEPS_VARIABLE: str(steps),
-        events.AS_IS_VARIABLE: "1",
-    }
+    return {**add_hook(folder, steps, environ), events.AS_IS_VARIABLE: "1"}
 
 
 def run(

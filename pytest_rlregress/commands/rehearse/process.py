@@ -78,6 +78,21 @@ class CommandEnd:
     left: int
 
 
+def add_hook(folder: Path, steps: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with the hook first on Python's path, and the variables that it reads."""
+    entry = folder / "entry"
+    entry.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(hook.__file__, entry / "sitecustomize.py")
+    before = environ.get("PYTHONPATH")
+    return {
+        **environ,
+        "PYTHONPATH": f"{entry}{os.pathsep}{before}" if before else str(entry),
+        "RLREGRESS_PACKAGE": str(Path(pytest_rlregress.__file__).parent),
+        events.FOLDER_VARIABLE: str(folder),
+        events.STEPS_VARIABLE: str(steps),
+    }
+
+
 def make_environment(
     folder: Path, steps: int, environ: Mapping[str, str], is_shell: bool = False, scratch: Path | None = None
 ) -> dict[str, str]:
@@ -85,19 +100,7 @@ def make_environment(
 
     A shell's ``PATH`` begins with stand-ins for what would change something; ``scratch`` gets temporary files.
     """
-    entry = folder / "entry"
-    entry.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(hook.__file__, entry / "sitecustomize.py")
-    before = environ.get("PYTHONPATH")
-    found = {
-        **environ,
-        **VARIABLES,
-        "WANDB_DIR": str(folder),
-        "PYTHONPATH": f"{entry}{os.pathsep}{before}" if before else str(entry),
-        "RLREGRESS_PACKAGE": str(Path(pytest_rlregress.__file__).parent),
-        events.FOLDER_VARIABLE: str(folder),
-        events.STEPS_VARIABLE: str(steps),
-    }
+    found = {**add_hook(folder, steps, environ), **VARIABLES, "WANDB_DIR": str(folder)}
     found.pop("VLLM_CPU_KVCACHE_SPACE", None)
     if scratch:
         scratch.mkdir(exist_ok=True)
