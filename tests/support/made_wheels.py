@@ -85,3 +85,15 @@ def serve(folder, *, ranges=True, breaks=False):
 def hash_file(path):
     """Return a file's SHA-256."""
     return sha256(path.read_bytes()).hexdigest()
+
+
+def serve_links(monkeypatch, tmp_path):
+    """Have a folder be the only place that releases are read from, with a cache of its own; returns the folder."""
+    folder = tmp_path / "links"
+    for name in ("PIP_FIND_LINKS", "UV_INDEX", "UV_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_DEFAULT_INDEX", (tmp_path / "none").as_uri())
+    monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(tmp_path / "cache"))
+    return folder

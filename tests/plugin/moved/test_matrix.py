@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from made_wheels import make_wheel
+from made_wheels import make_wheel, serve_links
 
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.moved import checker
@@ -47,7 +47,7 @@ WITHOUT_ARGUMENTS = WITHOUT_NAMES.replace(", *, wait: bool = False", "").replace
 
 @pytest.fixture
 def links(tmp_path, monkeypatch):
-    folder = tmp_path / "links"
+    folder = serve_links(monkeypatch, tmp_path)
     for version, name in (("1.0", "gone"), ("1.1", "kept"), ("1.2", "kept")):
         files = {"trl/__init__.py": "", "trl/server.py": TRAINER.format(name=name)}
         make_wheel(folder, "trl", version, files, ['vllm<2,>=1; extra == "vllm"'])
@@ -59,12 +59,6 @@ def links(tmp_path, monkeypatch):
         ("3.0", WITHOUT_ARGUMENTS),
     ):
         make_wheel(folder, "vllm", version, {"vllm/__init__.py": "", "vllm/engine.py": engine})
-    for name in ("PIP_FIND_LINKS", "UV_INDEX", "UV_CONFIG_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
-    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
-    monkeypatch.setenv("UV_DEFAULT_INDEX", (tmp_path / "none").as_uri())
-    monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(tmp_path / "cache"))
     return folder
 
 

@@ -5,7 +5,7 @@ import textwrap
 from dataclasses import replace
 
 import pytest
-from made_wheels import make_wheel, serve
+from made_wheels import make_wheel, serve, serve_links
 
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.bisect.answer import Culprit, Endpoint
@@ -36,7 +36,7 @@ def write_release(folder, version, defaults, *, legacy="", actor="", extra=None)
 
 @pytest.fixture
 def links(tmp_path, monkeypatch):
-    folder = tmp_path / "links"
+    folder = serve_links(monkeypatch, tmp_path)
     legacy = "reward_model:\n  workers: 4\n  old: 1\n"
     first = "data:\n  batch: 8\n  length: ${data.batch}\n  seqs: 1024\n  nested:\n    gone: 1\n"
     write_release(folder, "9001.0", first, legacy=legacy, actor="mode: async\nlr: 1\n")
@@ -44,12 +44,6 @@ def links(tmp_path, monkeypatch):
     write_release(folder, "9001.1", second, legacy=legacy, actor="mode: async\nlr: 1\n")
     third = f"{second}reward:\n  workers: 8\n"
     write_release(folder, "9001.2", third, legacy="reward_model:\n  workers: null\n", actor="mode: async\nlr: 1\n")
-    for name in ("PIP_FIND_LINKS", "UV_INDEX", "UV_CONFIG_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
-    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
-    monkeypatch.setenv("UV_DEFAULT_INDEX", (tmp_path / "none").as_uri())
-    monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(tmp_path / "cache"))
     return folder
 
 
